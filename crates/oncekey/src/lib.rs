@@ -1,1 +1,3 @@
 //! Idempotency keys.
+
+pub mod clock;
