@@ -40,7 +40,7 @@ pub enum Write {
     Keep,
     /// Stores the record in place of what is there.
     Put(Box<Record>),
-    /// Deletes it, and remembers its token as dead (C2).
+    /// Deletes the record, if there is one, and remembers the token as dead (C2).
     Release(LeaseToken),
 }
 
@@ -277,13 +277,7 @@ pub fn end(
     at: Moment,
 ) -> Decision<Held> {
     let Some(record) = held(found, lease) else {
-        return match (how, token) {
-            // The same release again: the record is gone, or somebody else's by now.
-            (Ending::Release, Token::Dead) => {
-                Decision::answer(Held::Ours { attempt: lease.attempt, expires_in: Duration::ZERO })
-            }
-            _ => lost(found),
-        };
+        return not_held(found, lease, token, how);
     };
     match (&record.state, how) {
         (State::InProgress { .. } | State::Unknown { .. }, Ending::Release) => {
@@ -312,6 +306,19 @@ pub fn end(
             Decision::answer(ours(record, expires.since(at.now)))
         }
         (State::Retry { .. } | State::Completed { .. }, _) => lost(found),
+    }
+}
+
+fn not_held(found: Option<&Record>, lease: &Lease, token: Token, how: Ending) -> Decision<Held> {
+    let released = Held::Ours { attempt: lease.attempt, expires_in: Duration::ZERO };
+    match (how, token, found) {
+        // The same release again: the record is gone, or somebody else's by now.
+        (Ending::Release, Token::Dead, _) => Decision::answer(released),
+        // The claim may still be on its way: it must find its token dead (C2).
+        (Ending::Release, Token::Alive, None) => {
+            Decision { answer: released, write: Write::Release(lease.token) }
+        }
+        _ => lost(found),
     }
 }
 
