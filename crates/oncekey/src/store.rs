@@ -32,16 +32,19 @@ use crate::record::{
     Kind, Lease, LeaseToken, Outcome, Principal, Record, Retention, Standing, Version, Why,
 };
 
+pub(crate) mod bounds;
 mod dead;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod memory;
+mod waiters;
 
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 
 pub(crate) use dead::DeadTokens;
+pub(crate) use waiters::Waiters;
 
 /// A keyed record, guarded by a fenced lease, with one write-once outcome.
 ///
