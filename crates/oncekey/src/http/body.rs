@@ -18,13 +18,21 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pin_project! {
     /// A request's body as the inner service sees it.
     #[derive(Debug)]
-    #[project = RequestProjection]
-    pub enum RequestBody<B> {
-        /// As it comes from the client.
+    pub struct RequestBody<B> {
+        #[pin]
+        source: Source<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = SourceProjection]
+    enum Source<B> {
+        // As it comes from the client.
         Stream { #[pin] body: B },
-        /// Read before the claim; empty once it was taken.
+        // Read before the claim; empty once it was taken.
         Whole { bytes: Bytes },
-        /// Read in part: the rest comes from the client.
+        // Read in part: the rest comes from the client.
         Resumed { first: Bytes, body: Pin<Box<B>> },
     }
 }
@@ -32,17 +40,17 @@ pin_project! {
 impl<B> RequestBody<B> {
     /// The body as it comes from the client.
     pub fn stream(body: B) -> Self {
-        Self::Stream { body }
+        Self { source: Source::Stream { body } }
     }
 
     /// A body that was read already.
     pub fn whole(bytes: Bytes) -> Self {
-        Self::Whole { bytes }
+        Self { source: Source::Whole { bytes } }
     }
 
     /// A body whose beginning was read already.
-    pub fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
-        Self::Resumed { first, body }
+    pub(super) fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
+        Self { source: Source::Resumed { first, body } }
     }
 }
 
@@ -58,10 +66,10 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.project() {
-            RequestProjection::Stream { body } => body.poll_frame(cx).map_err(Into::into),
-            RequestProjection::Whole { bytes } => Poll::Ready(take(bytes)),
-            RequestProjection::Resumed { first, body } => match take(first) {
+        match self.project().source.project() {
+            SourceProjection::Stream { body } => body.poll_frame(cx).map_err(Into::into),
+            SourceProjection::Whole { bytes } => Poll::Ready(take(bytes)),
+            SourceProjection::Resumed { first, body } => match take(first) {
                 Some(frame) => Poll::Ready(Some(frame)),
                 None => body.as_mut().poll_frame(cx).map_err(Into::into),
             },
@@ -69,18 +77,18 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Stream { body } => body.is_end_stream(),
-            Self::Whole { bytes } => bytes.is_empty(),
-            Self::Resumed { first, body } => first.is_empty() && body.is_end_stream(),
+        match &self.source {
+            Source::Stream { body } => body.is_end_stream(),
+            Source::Whole { bytes } => bytes.is_empty(),
+            Source::Resumed { first, body } => first.is_empty() && body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Stream { body } => body.size_hint(),
-            Self::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
-            Self::Resumed { first, body } => {
+        match &self.source {
+            Source::Stream { body } => body.size_hint(),
+            Source::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Source::Resumed { first, body } => {
                 let read = first.len() as u64;
                 let rest = body.size_hint();
                 let mut hint = SizeHint::new();
@@ -101,20 +109,28 @@ fn take(bytes: &mut Bytes) -> Option<Result<Frame<Bytes>, BoxError>> {
 pin_project! {
     /// An answer's body as the client sees it.
     #[derive(Debug)]
-    #[project = ResponseProjection]
-    pub enum ResponseBody<R> {
-        /// As it comes from the inner service.
+    pub struct ResponseBody<R> {
+        #[pin]
+        origin: Origin<R>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = OriginProjection]
+    enum Origin<R> {
+        // As it comes from the inner service.
         Inner { #[pin] body: R },
-        /// Known in full.
+        // Known in full.
         Whole { bytes: Bytes },
-        /// Fed by the task that records it.
+        // Fed by the task that records it.
         Fed { feed: Feed },
     }
 }
 
 /// The client's end of a body that a task feeds.
 #[derive(Debug)]
-pub struct Feed {
+struct Feed {
     frames: mpsc::Receiver<Fed>,
     /// Bytes to come, where their number is known.
     left: Option<u64>,
@@ -134,14 +150,19 @@ pub(super) enum Fed {
 const IN_FLIGHT: usize = 8;
 
 impl<R> ResponseBody<R> {
+    pub(super) fn inner(body: R) -> Self {
+        Self { origin: Origin::Inner { body } }
+    }
+
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self::Whole { bytes }
+        Self { origin: Origin::Whole { bytes } }
     }
 
     /// A body of `length` bytes, where that is known, and the end that feeds it.
     pub(super) fn fed(length: Option<u64>) -> (Self, mpsc::Sender<Fed>) {
         let (sender, frames) = mpsc::channel(IN_FLIGHT);
-        (Self::Fed { feed: Feed { frames, left: length, ended: false } }, sender)
+        let feed = Feed { frames, left: length, ended: false };
+        (Self { origin: Origin::Fed { feed } }, sender)
     }
 }
 
@@ -157,26 +178,26 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.project() {
-            ResponseProjection::Inner { body } => body.poll_frame(cx).map_err(Into::into),
-            ResponseProjection::Whole { bytes } => Poll::Ready(take(bytes)),
-            ResponseProjection::Fed { feed } => feed.poll(cx),
+        match self.project().origin.project() {
+            OriginProjection::Inner { body } => body.poll_frame(cx).map_err(Into::into),
+            OriginProjection::Whole { bytes } => Poll::Ready(take(bytes)),
+            OriginProjection::Fed { feed } => feed.poll(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Inner { body } => body.is_end_stream(),
-            Self::Whole { bytes } => bytes.is_empty(),
-            Self::Fed { feed } => feed.ended,
+        match &self.origin {
+            Origin::Inner { body } => body.is_end_stream(),
+            Origin::Whole { bytes } => bytes.is_empty(),
+            Origin::Fed { feed } => feed.ended,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Inner { body } => body.size_hint(),
-            Self::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
-            Self::Fed { feed } => feed.left.map_or_else(SizeHint::new, SizeHint::with_exact),
+        match &self.origin {
+            Origin::Inner { body } => body.size_hint(),
+            Origin::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Origin::Fed { feed } => feed.left.map_or_else(SizeHint::new, SizeHint::with_exact),
         }
     }
 }

@@ -64,5 +64,5 @@ pub use policy::{
     ReplayHeaders, StatusEnding, StoreBody, StoreDown,
 };
 pub use problem::{Code, Problem};
-pub use scoping::{MissingTenant, Scoping, Trust, normalised};
+pub use scoping::{MissingTenant, Scoping, Trust, host_of, normalised};
 pub use service::Once;

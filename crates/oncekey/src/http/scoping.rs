@@ -8,9 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::Uri;
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName};
 use http::request::Parts;
-use http::{Method, Uri};
 
 use super::policy::{Authority, Operation, Policy};
 use crate::fingerprint::{Secret, frame};
@@ -203,8 +203,19 @@ fn with_authority(what: &str, parts: &Parts, policy: &Policy) -> Arc<str> {
     }
 }
 
+/// The host that a request is for, in lower case and without its port: a tenant, where each has a
+/// host of its own. None where the request names no host, or more than one.
+#[must_use]
+pub fn host_of(parts: &Parts) -> Option<String> {
+    if parts.headers.get_all(http::header::HOST).iter().count() > 1 {
+        return None;
+    }
+    let authority: http::uri::Authority = authority(&parts.uri, &parts.headers).parse().ok()?;
+    Some(authority.host().trim_end_matches('.').to_owned())
+}
+
 /// The host that the request is for, in lower case.
-pub(super) fn authority(uri: &Uri, headers: &HeaderMap) -> String {
+fn authority(uri: &Uri, headers: &HeaderMap) -> String {
     let host = uri
         .authority()
         .map(|authority| authority.as_str())

@@ -196,5 +196,5 @@ where
     if let Some(mark) = mark {
         mark.set(&mut parts.headers);
     }
-    Ok(Response::from_parts(parts, ResponseBody::Inner { body }))
+    Ok(Response::from_parts(parts, ResponseBody::inner(body)))
 }
