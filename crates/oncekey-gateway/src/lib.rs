@@ -1,1 +1,5 @@
 //! The gateway.
+
+pub mod listener;
+pub mod proxy;
+pub mod upstream;
