@@ -1,0 +1,3 @@
+//! The gateway's tests through real sockets.
+
+mod proxy;
