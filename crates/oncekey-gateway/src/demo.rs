@@ -1,3 +1,5 @@
 //! stub
 /// stub
-pub fn run(_: crate::cli::DemoArgs) -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+pub fn run(_: crate::cli::DemoArgs) -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}
