@@ -220,8 +220,12 @@ impl<T: Setting + Clone + PartialEq> List<T> {
             return;
         }
         let mut values: Vec<T> = Vec::new();
+        let mut complete = true;
         for field in fields {
-            let Some(value) = field.get(report) else { continue };
+            let Some(value) = field.get(report) else {
+                complete = false;
+                continue;
+            };
             if values.contains(&value) {
                 let text = value.write().to_string();
                 let fault = Fault::new(format!("{} stands twice in the list", quoted(&text)));
@@ -230,7 +234,10 @@ impl<T: Setting + Clone + PartialEq> List<T> {
                 values.push(value);
             }
         }
-        *target = values;
+        // Half a list would only draw findings that are none.
+        if complete {
+            *target = values;
+        }
     }
 }
 

@@ -40,6 +40,7 @@ fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, repor
         report.error(span, Code::UnknownField, unknown_field(&name, fields, names));
         table.remove(name.as_str());
     }
+    let mut emptied = Vec::new();
     for (key, value) in table.iter_mut() {
         let name = key.get_ref().as_ref();
         let section = match names.section.as_str() {
@@ -49,7 +50,12 @@ fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, repor
         let inner = Names { root: names.root, section };
         let Some(schema) = fields.get(name) else { continue };
         match (value.get_mut(), schema.get("items")) {
-            (DeValue::Table(table), _) => prune_table(table, schema, &inner, report),
+            (DeValue::Table(table), _) if !table.is_empty() => {
+                prune_table(table, schema, &inner, report);
+                if table.is_empty() {
+                    emptied.push(name.to_owned());
+                }
+            }
             (DeValue::Array(list), Some(items)) => {
                 for element in list.iter_mut() {
                     if let DeValue::Table(table) = element.get_mut() {
@@ -59,6 +65,10 @@ fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, repor
             }
             _ => {}
         }
+    }
+    // Nothing was right in it, which has been said: an empty table would be a second mistake.
+    for name in emptied {
+        table.remove(name.as_str());
     }
 }
 
