@@ -107,7 +107,11 @@ impl Setting for UpstreamUrl {
         self.to_string().into()
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^http://", "examples": ["http://127.0.0.1:3000"] })
+        json_schema!({
+            "type": "string",
+            "pattern": "^http://",
+            "examples": ["http://127.0.0.1:3000"],
+        })
     }
 }
 

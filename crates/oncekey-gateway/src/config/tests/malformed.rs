@@ -114,7 +114,10 @@ fn a3_values_that_do_not_fit_are_refused() {
         ("[defaults]\nstatus = { \"409\" = \"drop\" }", 2, "is not one of \"keep\""),
         ("[defaults]\nmethods = [\"POST\", \"GET\"]", 2, "`GET` is not one of \"POST\""),
         ("[defaults]\nmethods = [\"POST\", \"POST\"]", 2, "stands twice"),
-        ("[defaults]\nmethods = \"POST\"", 2, "invalid type"),
+        ("[defaults]\nmethods = \"POST\"", 2, "write [\"POST\"]"),
+        ("[defaults]\nmethods = 5", 2, "a list belongs here"),
+        ("[defaults]\nmethods = { a = 1 }", 2, "expected a list"),
+        ("[[route]]\nmatch = \"POST /\"\nmod = \"off\"", 3, "in [[route]]"),
         ("server = 5", 1, "invalid type"),
         ("route = \"POST /a\"", 1, "invalid type"),
     ]);
@@ -150,7 +153,8 @@ fn a3_contradictions_are_refused() {
         ("[tenant]\nfrom = \"header:X-Tenant-Id\"", 2, "trusted from nobody"),
         ("[tenant]\nfrom = \"header:X-T\"\ntrusted_peers = []", 2, "trusted from nobody"),
         (
-            "[tenant]\nfrom = \"header:X-T\"\ntrusted_peers = [\"::1\"]\n[defaults]\nkey = [\"header:X-T\"]",
+            "[tenant]\nfrom = \"header:X-T\"\ntrusted_peers = [\"::1\"]\n\
+             [defaults]\nkey = [\"header:X-T\"]",
             5,
             "both the key and the tenant",
         ),
