@@ -188,7 +188,7 @@ impl<T: Setting> JsonSchema for Field<T> {
 
 /// A field that takes a list.
 #[derive(Debug, Clone)]
-pub(crate) struct List<T>(Option<(Span, Result<Vec<Field<T>>, Fault>)>);
+pub(crate) struct List<T>(Option<(Span, Items<T>)>);
 
 impl<T> Default for List<T> {
     fn default() -> Self {
@@ -206,7 +206,7 @@ impl<T> List<T> {
 
     /// The span of each entry.
     pub(crate) fn spans(&self) -> Vec<Option<Span>> {
-        let fields = self.0.iter().filter_map(|(_, fields)| fields.as_ref().ok()).flatten();
+        let fields = self.0.iter().filter_map(|(_, items)| items.0.as_ref().ok()).flatten();
         fields.map(Field::span).collect()
     }
 }
@@ -214,8 +214,8 @@ impl<T> List<T> {
 impl<T: Setting + Clone + PartialEq> List<T> {
     /// Overwrites `target` with the whole list, where one was written.
     pub(crate) fn set(&self, target: &mut Vec<T>, report: &mut Report) {
-        let Some((span, fields)) = &self.0 else { return };
-        let fields = match fields {
+        let Some((span, items)) = &self.0 else { return };
+        let fields = match &items.0 {
             Ok(fields) => fields,
             Err(fault) => return report.error(Some(span.clone()), Code::WrongType, fault.clone()),
         };
@@ -250,11 +250,12 @@ impl<T: Setting + Clone + PartialEq> List<T> {
 impl<'de, T: Setting> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let list = Spanned::<Items<T>>::deserialize(deserializer)?;
-        Ok(Self(Some((list.span(), list.into_inner().0))))
+        Ok(Self(Some((list.span(), list.into_inner()))))
     }
 }
 
 /// What stands where a list belongs.
+#[derive(Debug, Clone)]
 struct Items<T>(Result<Vec<Field<T>>, Fault>);
 
 impl<'de, T: Setting> Deserialize<'de> for Items<T> {
