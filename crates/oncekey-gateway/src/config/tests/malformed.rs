@@ -241,6 +241,18 @@ fn a3_settings_of_a_later_version_are_refused_by_name() {
 }
 
 #[test]
+fn a3_the_sections_of_later_versions_are_all_that_is_wrong_with_the_full_sample() {
+    let text = format!(
+        "{}[api]\nlisten = \"127.0.0.1:9091\"\n[[inbox]]\npath = \"/webhooks/stripe\"\n",
+        super::SAMPLE,
+    );
+    let rejected = refused(&text);
+    let errors = rejected.findings.iter().filter(|found| found.severity == Severity::Error);
+    assert!(errors.clone().all(|found| found.code == Code::NotInVersion), "{rejected}");
+    assert_eq!(errors.count(), 2, "{rejected}");
+}
+
+#[test]
 fn a3_every_mistake_is_told_at_once() {
     let rejected = refused(
         "namespace = 7\n\
