@@ -91,10 +91,8 @@ impl Listener {
     /// kernel would share it between the two.
     pub fn bind(settings: Settings) -> Result<Self, BindError> {
         let sockets = socket::listen(settings.address, settings.workers)?;
-        let address = sockets
-            .first()
-            .and_then(|first| first.local_addr().ok())
-            .unwrap_or(settings.address);
+        let address =
+            sockets.first().and_then(|first| first.local_addr().ok()).unwrap_or(settings.address);
         Ok(Self { settings, address, sockets })
     }
 

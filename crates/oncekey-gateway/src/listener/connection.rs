@@ -24,6 +24,9 @@ const ENOUGH: usize = 3;
 /// Streams of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
+/// How much of a body is read at once at most, and how much of an answer waits in memory.
+const READ_AT_ONCE: usize = 128 * 1024;
+
 /// An HTTP/2 client that stays silent so long is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(30);
 
@@ -42,7 +45,8 @@ impl Codecs {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(settings.head_timeout)
-            .max_buf_size(head_bytes)
+            .max_header_size(head_bytes)
+            .max_buf_size(head_bytes.max(READ_AT_ONCE))
             .half_close(true);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2

@@ -118,8 +118,5 @@ async fn next(listener: &TcpListener) -> (TcpStream, Peer) {
 /// The connection was gone before it was accepted; the next one has nothing to do with it.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

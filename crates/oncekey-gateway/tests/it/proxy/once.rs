@@ -89,8 +89,9 @@ async fn o4_a_streamed_upload_moves_whole_to_a_fresh_connection() {
     told.recv().unwrap();
     std::thread::sleep(Duration::from_millis(2));
 
-    let frames = ["a", "b", "c"]
-        .map(|part| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(part.as_bytes()))));
+    let frames = ["a", "b", "c"].map(|part| {
+        Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(part.as_bytes())))
+    });
     let body = StreamBody::new(futures_util::stream::iter(frames));
     let request = Request::post("/pay").header("host", "shop").body(body).unwrap();
     assert_eq!(whole(call(&proxy, request).await.unwrap()).await, "ok");
@@ -259,13 +260,12 @@ async fn o4_an_upload_that_moves_is_not_given_up() {
     })
     .await;
     let proxy = app.proxy().with_timeout(Duration::from_millis(200));
-    let (mut sender, body) = http_body_util::channel::Channel::<Bytes>::new(1);
-    tokio::spawn(async move {
-        for _ in 0..10 {
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            sender.send_data(Bytes::from_static(b"part")).await.unwrap();
-        }
+    let parts = futures_util::stream::unfold(0, |sent| async move {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let part = Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"part")));
+        (sent < 10).then_some((part, sent + 1))
     });
+    let body = StreamBody::new(parts);
     let request = Request::post("/").header("host", "shop").body(body).unwrap();
     assert_eq!(whole(call(&proxy, request).await.unwrap()).await, "ok");
 }
@@ -326,8 +326,7 @@ async fn connections_after(answer: &'static str, pause: Duration) -> usize {
 
 #[tokio::test]
 async fn o4_an_idle_connection_is_dropped_before_the_application_drops_it() {
-    const TOLD: &str =
-        "HTTP/1.1 200 OK\r\nkeep-alive: timeout=20\r\ncontent-length: 2\r\n\r\nok";
+    const TOLD: &str = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=20\r\ncontent-length: 2\r\n\r\nok";
     assert_eq!(connections_after(OK, Duration::from_millis(3_999)).await, 1);
     assert_eq!(connections_after(OK, Duration::from_millis(4_000)).await, 2);
     assert_eq!(connections_after(TOLD, Duration::from_millis(18_999)).await, 1);
