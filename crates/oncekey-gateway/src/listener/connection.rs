@@ -84,17 +84,19 @@ pub(super) async fn serve<S, B>(
     let Ok(Some(version)) = first else { return };
     let io = TokioIo::new(stream);
     let service = Entry { service, peer };
+    // The stop is looked at first, so that an answer which comes at the same moment already says
+    // that its connection closes.
     let ended = match version {
         Version::Http1 => {
             let connection = codecs.http1.serve_connection(io, service).with_upgrades();
             let mut connection = pin!(connection);
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                ended = connection.as_mut() => ended,
             }
         }
         Version::Http2 => {
@@ -102,11 +104,11 @@ pub(super) async fn serve<S, B>(
             let mut connection = Box::pin(codecs.http2.serve_connection(io, service));
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                ended = connection.as_mut() => ended,
             }
         }
     };
