@@ -118,11 +118,7 @@ fn shop_ended(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(
 }
 
 /// The settings of a gateway in front of the shop.
-fn configuration(
-    args: &DemoArgs,
-    shop: SocketAddr,
-    folder: &Path,
-) -> Result<Loaded, Rejected> {
+fn configuration(args: &DemoArgs, shop: SocketAddr, folder: &Path) -> Result<Loaded, Rejected> {
     let flags = Flags {
         upstream: Some(format!("http://{shop}")),
         listen: Some(choose(args.listen, PREFERRED_LISTEN).to_string()),
@@ -144,8 +140,7 @@ fn choose(asked: Option<SocketAddr>, preferred: u16) -> SocketAddr {
 
 fn greet(greeting: &Greeting<'_>) {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let style =
-        if io::stdout().is_terminal() && !plain { Style::Coloured } else { Style::Plain };
+    let style = if io::stdout().is_terminal() && !plain { Style::Coloured } else { Style::Plain };
     say(&greeting.text(style));
 }
 
