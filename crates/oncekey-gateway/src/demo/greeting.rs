@@ -113,10 +113,7 @@ impl Greeting<'_> {
             },
             Trial {
                 heading: "Concurrent duplicates: two at the same moment",
-                command: format!(
-                    "for i in 1 2; do {} & done; wait",
-                    pay("-is", "order-2", 420)
-                ),
+                command: format!("for i in 1 2; do {} & done; wait", pay("-is", "order-2", 420)),
                 expect: &[
                     "Two answers with the same charge: one ran, the other waited for it and was",
                     "replayed. The ledger shows one more charge, not two.",

@@ -154,10 +154,8 @@ const ASSETS: &[Asset] = &[
 fn page(content: &'static str) -> Response {
     let mut answer = file("text/html; charset=utf-8", content);
     let headers = answer.headers_mut();
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        header::HeaderValue::from_static(SECURITY_POLICY),
-    );
+    headers
+        .insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(SECURITY_POLICY));
     headers.insert(header::REFERRER_POLICY, header::HeaderValue::from_static("no-referrer"));
     answer
 }

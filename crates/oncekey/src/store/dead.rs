@@ -1,0 +1,59 @@
+//! Tokens whose record was released (C2).
+//!
+//! A released record leaves nothing behind, so a late copy of its claim would find it absent and
+//! take it again with nobody to run the work. These tokens are therefore remembered for a minute.
+//! A store that serves one process keeps them in memory: a process that ended sends no copies.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::record::LeaseToken;
+
+/// How long a released token cannot claim (C2).
+const DEAD_FOR: Duration = Duration::from_secs(60);
+
+/// The released tokens of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct DeadTokens {
+    set: HashSet<LeaseToken>,
+    /// In order of release, to forget the oldest first.
+    queue: VecDeque<(Stamp, LeaseToken)>,
+}
+
+impl DeadTokens {
+    /// Remembers `token` from `now` on, and forgets those whose minute is over.
+    pub(crate) fn insert(&mut self, token: LeaseToken, now: Stamp) {
+        while let Some((until, old)) = self.queue.front()
+            && *until <= now
+        {
+            self.set.remove(old);
+            self.queue.pop_front();
+        }
+        if self.set.insert(token) {
+            self.queue.push_back((now.after(DEAD_FOR), token));
+        }
+    }
+
+    /// Whether `token` was released within the last minute or so.
+    pub(crate) fn contains(&self, token: &LeaseToken) -> bool {
+        self.set.contains(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c2_a_token_stays_dead_for_a_minute_and_is_then_forgotten() {
+        let mut dead = DeadTokens::default();
+        let first = LeaseToken::random();
+        let start = Stamp::from_micros(1_000);
+        dead.insert(first, start);
+        dead.insert(LeaseToken::random(), start.after(Duration::from_secs(59)));
+        assert!(dead.contains(&first));
+        dead.insert(LeaseToken::random(), start.after(Duration::from_secs(60)));
+        assert!(!dead.contains(&first));
+    }
+}

@@ -1,0 +1,4 @@
+//! Durable records in a folder.
+/// placeholder
+#[derive(Debug)]
+pub struct EmbeddedStore;

@@ -1,0 +1,192 @@
+//! Whoever waits for a record to change, and how they are woken.
+//!
+//! 1. No wake-up is lost: a waiter registers first, looks at the record second and sleeps third,
+//!    while a writer writes first and wakes second. Whichever comes later sees the other.
+//! 2. A write that nobody waits for costs one fence and one load.
+//! 3. A waiter that leaves, in whatever way, leaves nothing behind.
+//!
+//! A store calls [`Waiters::wake`] after every write that raised a version or released a record,
+//! once the write can be read, and answers [`Store::changed`](super::Store::changed) by
+//! [`Waiters::changed`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::key::RecordId;
+
+/// Enough that two keys seldom meet, few enough to walk.
+const SHARDS: usize = 64;
+
+/// The waiters of one store.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    shards: Box<[Shard]>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// How many wait here, so that a writer need not lock where nobody does.
+    waiting: AtomicUsize,
+    entries: Mutex<HashMap<RecordId, Entry>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    notify: Arc<Notify>,
+    waiting: usize,
+}
+
+impl Waiters {
+    /// Nobody waits.
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+
+    /// Returns once `moved` says so, once somebody wakes `id`, or after `bound`.
+    ///
+    /// `moved` is asked once, after registration: whether the record is no longer at the version
+    /// that was seen.
+    pub(crate) async fn changed<E>(
+        &self,
+        id: &RecordId,
+        bound: Duration,
+        moved: impl AsyncFnOnce() -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let waiting = self.enter(id);
+        // Made before the record is looked at: it hears every call to `wake` from here on, also
+        // before it is polled.
+        let woken = waiting.notify.notified();
+        if !moved().await? {
+            // Whether it was woken or timed out, the caller looks again.
+            let _ = tokio::time::timeout(bound, woken).await;
+        }
+        Ok(())
+    }
+
+    /// Wakes whoever waits for `id`. Called after the write it tells of.
+    pub(crate) fn wake(&self, id: &RecordId) {
+        let shard = self.shard(id);
+        // Pairs with the fence in `enter`: either this load sees the waiter, or the waiter's look
+        // at the record sees the write.
+        fence(Ordering::SeqCst);
+        if shard.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let notify = shard.lock().get(id).map(|entry| Arc::clone(&entry.notify));
+        if let Some(notify) = notify {
+            notify.notify_waiters();
+        }
+    }
+
+    /// How many wait, for all ids together.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.shards.iter().map(|shard| shard.waiting.load(Ordering::SeqCst)).sum()
+    }
+
+    fn enter(&self, id: &RecordId) -> Waiting<'_> {
+        let shard = self.shard(id);
+        let notify = {
+            let mut entries = shard.lock();
+            let entry = entries.entry(*id).or_default();
+            entry.waiting += 1;
+            Arc::clone(&entry.notify)
+        };
+        shard.waiting.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Waiting { shard, id: *id, notify }
+    }
+
+    fn shard(&self, id: &RecordId) -> &Shard {
+        // The last byte, since stores take the first to choose theirs.
+        &self.shards[usize::from(id.as_bytes()[31]) % SHARDS]
+    }
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Entry>> {
+        // Nothing that runs under this lock can leave the map half changed.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One waiter; leaves when dropped.
+#[derive(Debug)]
+struct Waiting<'a> {
+    shard: &'a Shard,
+    id: RecordId,
+    notify: Arc<Notify>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shard.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut entries = self.shard.lock();
+        if let Some(entry) = entries.get_mut(&self.id) {
+            entry.waiting -= 1;
+            if entry.waiting == 0 {
+                entries.remove(&self.id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: RecordId = RecordId::from_bytes([7; 32]);
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn c4_a_waiter_hears_a_wake_up_between_its_look_and_its_sleep() {
+        let waiters = Waiters::new();
+        let look = async || {
+            waiters.wake(&ID);
+            Ok::<_, ()>(false)
+        };
+        tokio::time::timeout(Duration::from_secs(10), waiters.changed(&ID, LONG, look))
+            .await
+            .expect("woken, not timed out")
+            .expect("no trouble");
+        assert_eq!(waiters.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn c4_a_waiter_whose_record_has_moved_does_not_sleep() {
+        let waiters = Waiters::new();
+        waiters.changed(&ID, LONG, async || Ok::<_, ()>(true)).await.expect("no trouble");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c4_a_waiter_gives_up_at_its_bound_and_hears_nothing_of_others() {
+        let waiters = Waiters::new();
+        let look = async || {
+            waiters.wake(&RecordId::from_bytes([8; 32]));
+            Ok::<_, ()>(false)
+        };
+        let start = tokio::time::Instant::now();
+        waiters.changed(&ID, LONG, look).await.expect("no trouble");
+        assert!(start.elapsed() >= LONG);
+    }
+
+    #[tokio::test]
+    async fn c4_a_waiter_that_is_dropped_leaves_nothing_behind() {
+        let waiters = Arc::new(Waiters::new());
+        let task = tokio::spawn({
+            let waiters = Arc::clone(&waiters);
+            async move { waiters.changed(&ID, LONG, async || Ok::<_, ()>(false)).await }
+        });
+        while waiters.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        task.abort();
+        assert!(task.await.is_err());
+        assert_eq!(waiters.waiting(), 0);
+        assert!(waiters.shards.iter().all(|shard| shard.lock().is_empty()));
+    }
+}
