@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 mod proxy;
+mod rig;
