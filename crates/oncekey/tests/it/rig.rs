@@ -192,7 +192,12 @@ impl Rig {
         Self::on(store, clock, policy, Scoping::shared())
     }
 
-    pub(crate) fn on(store: Arc<dyn Store>, clock: Clock, policy: Policy, scoping: Scoping) -> Self {
+    pub(crate) fn on(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        policy: Policy,
+        scoping: Scoping,
+    ) -> Self {
         let engine =
             Engine::with(Arc::clone(&store), clock.clone(), events::nobody(), Limits::default());
         let app = App::default();
@@ -279,7 +284,11 @@ pub(crate) fn pay(key: &str, script: &str, body: &'static str) -> Request<Full<B
     request("/pay", &[("idempotency-key", key), ("x-do", script)], body)
 }
 
-pub(crate) fn request(uri: &str, headers: &[(&str, &str)], body: &'static str) -> Request<Full<Bytes>> {
+pub(crate) fn request(
+    uri: &str,
+    headers: &[(&str, &str)],
+    body: &'static str,
+) -> Request<Full<Bytes>> {
     let mut request = Request::post(uri);
     for (name, value) in headers {
         request = request.header(*name, *value);
