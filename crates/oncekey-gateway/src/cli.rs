@@ -3,6 +3,7 @@
 //! Exit codes, for every command: 0 done, 1 the answer is no, 2 usage, 3 trouble with the store, a
 //! file or the network.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,17 +70,14 @@ impl ServeArgs {
 }
 
 /// `oncekey demo`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct DemoArgs {
-    /// Port of the gateway, on 127.0.0.1; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    pub port: u16,
-    /// Port of the shop behind it; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    pub shop_port: u16,
-    /// Port of health and metrics; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    pub admin_port: u16,
+    /// Address and port for clients [default: 127.0.0.1:8080, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address and port for health and metrics [default: 127.0.0.1:9090, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<SocketAddr>,
 }
 
 /// `oncekey check`.

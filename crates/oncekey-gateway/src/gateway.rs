@@ -88,7 +88,12 @@ fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::Ope
         StoreKind::Memory => {
             let store = Arc::new(MemoryStore::new());
             let failed = CancellationToken::new();
-            Ok(Opened { store: Arc::clone(&store) as _, inspect: store, secret: Secret::random(), failed })
+            Ok(Opened {
+                store: Arc::clone(&store) as _,
+                inspect: store,
+                secret: Secret::random(),
+                failed,
+            })
         }
         StoreKind::Embedded => {
             let options = embedded::Options { observer, ..embedded::Options::default() };

@@ -21,14 +21,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
@@ -37,6 +37,9 @@ pub use self::socket::BindError;
 
 use self::connection::Codecs;
 use self::worker::Worker;
+
+/// A thread ends as soon as the poll it is in returns. One that takes longer is left behind.
+const LAST_POLL: Duration = Duration::from_secs(2);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -67,7 +70,7 @@ impl Settings {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
-            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             head_timeout: Duration::from_secs(30),
             head_bytes: 64 * 1024,
             connections: 16_384,
@@ -91,10 +94,8 @@ impl Listener {
     /// kernel would share it between the two.
     pub fn bind(settings: Settings) -> Result<Self, BindError> {
         let sockets = socket::listen(settings.address, settings.workers)?;
-        let address = sockets
-            .first()
-            .and_then(|first| first.local_addr().ok())
-            .unwrap_or(settings.address);
+        let address =
+            sockets.first().and_then(|first| first.local_addr().ok()).unwrap_or(settings.address);
         Ok(Self { settings, address, sockets })
     }
 
@@ -193,16 +194,20 @@ impl Serving {
         };
         self.cut.cancel();
         let threads = std::mem::take(&mut self.threads);
-        // A thread ends as soon as the poll it is in returns, but nobody can promise when.
-        let joined = tokio::task::spawn_blocking(move || {
+        let (joined, all_joined) = oneshot::channel();
+        thread::spawn(move || {
             for thread in threads {
                 if thread.join().is_err() {
                     tracing::error!("a worker thread panicked");
                 }
             }
+            // Nobody may be waiting any more.
+            let _ = joined.send(());
         });
-        let _ = joined.await;
-        how
+        match tokio::time::timeout(LAST_POLL, all_joined).await {
+            Ok(_) => how,
+            Err(_) => Stopped::CutOff,
+        }
     }
 }
 

@@ -145,7 +145,6 @@ impl Observer for Metrics {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

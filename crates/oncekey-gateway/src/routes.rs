@@ -14,8 +14,8 @@ use http::{HeaderValue, Method};
 use oncekey::engine::Wait;
 use oncekey::fingerprint::{BodyMode, Selection};
 use oncekey::http::{
-    Authority, Cors, Endings, KeyForm, KeyNeed, KeySource, Mode, Operation, Policy, Query,
-    Scoping, StatusEnding, StoreBody, StoreDown, Trust, normalised,
+    Authority, Cors, Endings, KeyForm, KeyNeed, KeySource, Mode, Operation, Policy, Query, Scoping,
+    StatusEnding, StoreBody, StoreDown, Trust, normalised,
 };
 use oncekey::key::KeySyntax;
 use oncekey::record::Retention;
@@ -180,12 +180,15 @@ fn kept(policy: &mut Policy, settings: &Settings) {
     };
     // The configuration's table is complete, so every final status is set by its number.
     policy.endings = (200..600).fold(Endings::default(), |endings, status| {
-        endings.with_status(status, match settings.status.keep(status) {
-            config::Keep::Keep => StatusEnding::Keep,
-            config::Keep::Retry => StatusEnding::Retry,
-            config::Keep::Release => StatusEnding::Release,
-            config::Keep::Unknown => StatusEnding::Unknown,
-        })
+        endings.with_status(
+            status,
+            match settings.status.keep(status) {
+                config::Keep::Keep => StatusEnding::Keep,
+                config::Keep::Retry => StatusEnding::Retry,
+                config::Keep::Release => StatusEnding::Release,
+                config::Keep::Unknown => StatusEnding::Unknown,
+            },
+        )
     });
     policy.replay.allow.clone_from(&settings.replay.allow);
     policy.replay.deny.clone_from(&settings.replay.deny);
@@ -196,9 +199,7 @@ fn kept(policy: &mut Policy, settings: &Settings) {
     policy.max_response_body = size(settings.max_response_body);
     policy.mismatch = match settings.profile {
         config::Profile::Stripe => http::StatusCode::BAD_REQUEST,
-        config::Profile::Ietf | config::Profile::Payment => {
-            http::StatusCode::UNPROCESSABLE_ENTITY
-        }
+        config::Profile::Ietf | config::Profile::Payment => http::StatusCode::UNPROCESSABLE_ENTITY,
     };
 }
 
@@ -227,9 +228,11 @@ pub fn scoping(config: &Config) -> Scoping {
     scoping
         .with_namespace(config.namespace.as_str())
         .with_credentials(config.principal.headers.clone(), cookies.collect())
-        .with_trusted(move |parts| {
-            if is_trusted(&peers, parts) { Trust::Trusted } else { Trust::Untrusted }
-        })
+        .with_trusted(
+            move |parts| {
+                if is_trusted(&peers, parts) { Trust::Trusted } else { Trust::Untrusted }
+            },
+        )
 }
 
 fn is_trusted(peers: &[Network], parts: &Parts) -> bool {

@@ -112,8 +112,9 @@ pub(crate) struct Report {
     findings: Vec<(Option<Span>, Severity, Code, Fault)>,
 }
 
-/// More findings than this help nobody, and a hostile file must not make millions.
-const MAX_FINDINGS: usize = 500;
+/// More findings of a severity than this help nobody, and a hostile file must not make millions.
+/// Each severity has its own count, so that warnings never crowd out an error.
+const MOST_FINDINGS: usize = 200;
 
 impl Report {
     pub(crate) fn error(&mut self, span: Option<Span>, code: Code, fault: Fault) {
@@ -130,8 +131,9 @@ impl Report {
 
     fn push(&mut self, span: Option<Span>, severity: Severity, code: Code, fault: Fault) {
         let finding = (span, severity, code, fault);
+        let alike = self.findings.iter().filter(|(_, other, ..)| *other == severity).count();
         // The defaults are read again for every route that has a profile of its own.
-        if self.findings.len() < MAX_FINDINGS && !self.findings.contains(&finding) {
+        if alike < MOST_FINDINGS && !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
     }
@@ -181,14 +183,14 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     let word = word.to_ascii_lowercase().replace('-', "_");
     let allowed = (word.len() / 3).clamp(1, 3);
-    known
-        .into_iter()
-        .map(|candidate| {
-            (distance(&word, &candidate.to_ascii_lowercase().replace('-', "_")), candidate)
-        })
-        .filter(|(distance, _)| *distance <= allowed)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    let judged = known.into_iter().map(|candidate| {
+        let plain = candidate.to_ascii_lowercase().replace('-', "_");
+        let begins = word.len() > 2 && plain.len() > 2;
+        let shortened = begins && (word.starts_with(&plain) || plain.starts_with(&word));
+        (if shortened { 1 } else { distance(&word, &plain) }, candidate)
+    });
+    let close = judged.filter(|(distance, _)| *distance <= allowed);
+    close.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
 /// Insertions, deletions, replacements, and swaps of neighbours, that make one word the other.

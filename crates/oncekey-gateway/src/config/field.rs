@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -187,7 +188,7 @@ impl<T: Setting> JsonSchema for Field<T> {
 
 /// A field that takes a list.
 #[derive(Debug, Clone)]
-pub(crate) struct List<T>(Option<(Span, Vec<Field<T>>)>);
+pub(crate) struct List<T>(Option<(Span, Items<T>)>);
 
 impl<T> Default for List<T> {
     fn default() -> Self {
@@ -205,14 +206,19 @@ impl<T> List<T> {
 
     /// The span of each entry.
     pub(crate) fn spans(&self) -> Vec<Option<Span>> {
-        self.0.iter().flat_map(|(_, fields)| fields.iter().map(Field::span)).collect()
+        let fields = self.0.iter().filter_map(|(_, items)| items.0.as_ref().ok()).flatten();
+        fields.map(Field::span).collect()
     }
 }
 
 impl<T: Setting + Clone + PartialEq> List<T> {
     /// Overwrites `target` with the whole list, where one was written.
     pub(crate) fn set(&self, target: &mut Vec<T>, report: &mut Report) {
-        let Some((span, fields)) = &self.0 else { return };
+        let Some((span, items)) = &self.0 else { return };
+        let fields = match &items.0 {
+            Ok(fields) => fields,
+            Err(fault) => return report.error(Some(span.clone()), Code::WrongType, fault.clone()),
+        };
         if fields.len() > LONGEST_LIST {
             let fault = Fault::new(format!("a list of {} entries", fields.len()))
                 .hint(format!("at most {LONGEST_LIST}"));
@@ -220,8 +226,12 @@ impl<T: Setting + Clone + PartialEq> List<T> {
             return;
         }
         let mut values: Vec<T> = Vec::new();
+        let mut complete = true;
         for field in fields {
-            let Some(value) = field.get(report) else { continue };
+            let Some(value) = field.get(report) else {
+                complete = false;
+                continue;
+            };
             if values.contains(&value) {
                 let text = value.write().to_string();
                 let fault = Fault::new(format!("{} stands twice in the list", quoted(&text)));
@@ -230,14 +240,63 @@ impl<T: Setting + Clone + PartialEq> List<T> {
                 values.push(value);
             }
         }
-        *target = values;
+        // Half a list would only draw findings that are none.
+        if complete {
+            *target = values;
+        }
     }
 }
 
 impl<'de, T: Setting> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let list = Spanned::<Vec<Field<T>>>::deserialize(deserializer)?;
+        let list = Spanned::<Items<T>>::deserialize(deserializer)?;
         Ok(Self(Some((list.span(), list.into_inner()))))
+    }
+}
+
+/// What stands where a list belongs.
+#[derive(Debug, Clone)]
+struct Items<T>(Result<Vec<Field<T>>, Fault>);
+
+impl<'de, T: Setting> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ItemsVisitor(PhantomData))
+    }
+}
+
+struct ItemsVisitor<T>(PhantomData<T>);
+
+impl<T> ItemsVisitor<T> {
+    fn no_list<E>(written: &Written) -> Result<Items<T>, E> {
+        let fault = written.instead_of("a list");
+        Ok(Items(Err(match written {
+            Written::Text(text) => fault.hint(format!("write [\"{}\"]", text.escape_default())),
+            _ => fault,
+        })))
+    }
+}
+
+impl<'de, T: Setting> Visitor<'de> for ItemsVisitor<T> {
+    type Value = Items<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items<T>, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = list.next_element()? {
+            fields.push(field);
+        }
+        Ok(Items(Ok(fields)))
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Items<T>, E> {
+        Self::no_list(&Written::Text(text.to_owned()))
+    }
+    fn visit_i64<E>(self, number: i64) -> Result<Items<T>, E> {
+        Self::no_list(&Written::Integer(number.into()))
+    }
+    fn visit_bool<E>(self, flag: bool) -> Result<Items<T>, E> {
+        Self::no_list(&Written::Flag(flag))
     }
 }
 

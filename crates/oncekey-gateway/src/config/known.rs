@@ -10,7 +10,7 @@ use super::diagnostic::{Code, Fault, Report, nearest, quoted};
 
 /// Takes unknown fields out of the tree, and reports each.
 pub(crate) fn prune(tree: &mut DeTable<'_>, schema: &Value, report: &mut Report) {
-    prune_table(tree, schema, &Names { root: schema, section: String::new() }, report);
+    prune_table(tree, schema, &Names { root: schema, section: String::new(), list: false }, report);
 }
 
 /// The schema of what stands at `path`, if the schema knows it.
@@ -25,6 +25,8 @@ pub(crate) fn at_path<'a>(schema: &'a Value, path: &[String]) -> Option<&'a Valu
 struct Names<'a> {
     root: &'a Value,
     section: String,
+    /// Whether it is one of a list: `[[route]]`.
+    list: bool,
 }
 
 fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, report: &mut Report) {
@@ -40,16 +42,23 @@ fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, repor
         report.error(span, Code::UnknownField, unknown_field(&name, fields, names));
         table.remove(name.as_str());
     }
+    let mut emptied = Vec::new();
     for (key, value) in table.iter_mut() {
         let name = key.get_ref().as_ref();
         let section = match names.section.as_str() {
             "" => name.to_owned(),
             outer => format!("{outer}.{name}"),
         };
-        let inner = Names { root: names.root, section };
+        let list = matches!(value.get_ref(), DeValue::Array(_));
+        let inner = Names { root: names.root, section, list };
         let Some(schema) = fields.get(name) else { continue };
         match (value.get_mut(), schema.get("items")) {
-            (DeValue::Table(table), _) => prune_table(table, schema, &inner, report),
+            (DeValue::Table(table), _) if !table.is_empty() => {
+                prune_table(table, schema, &inner, report);
+                if table.is_empty() {
+                    emptied.push(name.to_owned());
+                }
+            }
             (DeValue::Array(list), Some(items)) => {
                 for element in list.iter_mut() {
                     if let DeValue::Table(table) = element.get_mut() {
@@ -60,11 +69,18 @@ fn prune_table(table: &mut DeTable<'_>, schema: &Value, names: &Names<'_>, repor
             _ => {}
         }
     }
+    // Nothing was right in it, which has been said: an empty table would be a second mistake.
+    for name in emptied {
+        table.remove(name.as_str());
+    }
 }
 
 fn unknown_field(name: &str, fields: &Map<String, Value>, names: &Names<'_>) -> Fault {
     let fault = match names.section.as_str() {
         "" => Fault::new(format!("unknown field {} at the top of the file", quoted(name))),
+        section if names.list => {
+            Fault::new(format!("unknown field {} in [[{section}]]", quoted(name)))
+        }
         section => Fault::new(format!("unknown field {} in [{section}]", quoted(name))),
     };
     if let Some(meant) = nearest(name, fields.keys().map(String::as_str)) {

@@ -41,7 +41,12 @@ const ALERT: &str = "watch the gauge of unknown records at [admin] /metrics";
 /// `*` in a path stands for each element of a list.
 const LATER: &[Later] = &[
     later(&["api"], When::Present, "[api]", "remove it; clients use the HTTP port alone"),
-    later(&["inbox"], When::Present, "[[inbox]]", "give the webhook's path a [[route]] with a key"),
+    later(
+        &["inbox"],
+        When::Present,
+        "[[inbox]]",
+        "give its path a [[route]] with key = [\"body:/id\"]",
+    ),
     later(&["alert"], When::Present, "[alert]", ALERT),
     later(&["alert_url"], When::Present, "`alert_url`", ALERT),
     later(&["reconcile"], When::Present, "[reconcile]", UNKNOWN),

@@ -91,18 +91,27 @@ impl Setting for UpstreamUrl {
         if uri.path() != "/" || uri.query().is_some() || text.contains('#') {
             return Err(bad("it has a path or a query, and requests keep their own"));
         }
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let after_host = uri.authority().map(|all| all.as_str().ends_with(':'));
-        if host.is_empty() || after_host == Some(true) || uri.port_u16() == Some(0) {
+        let authority = uri.authority().map(|all| all.as_str()).unwrap_or_default();
+        let host = uri.host().unwrap_or_default();
+        // The parser passes over a port that is empty or too large.
+        let port = match authority.strip_prefix(host).unwrap_or_default().strip_prefix(':') {
+            Some(port) => port.parse().unwrap_or(0),
+            None => 80,
+        };
+        if host.is_empty() || port == 0 {
             return Err(bad("host or port is missing"));
         }
-        Ok(Self { host, port: uri.port_u16().unwrap_or(80) })
+        Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port })
     }
     fn write(&self) -> Value {
         self.to_string().into()
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^http://", "examples": ["http://127.0.0.1:3000"] })
+        json_schema!({
+            "type": "string",
+            "pattern": "^http://",
+            "examples": ["http://127.0.0.1:3000"],
+        })
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - `POST /api/pay`: a method, or `*` for any, and a path.
 //! - `/api/*` matches every path below `/api`, not `/api` itself; `/*` matches every path.
-//! - Otherwise the path is compared as a whole. Matching is done on the normalised path (S2), so one
-//!   slash at the end makes no difference.
+//! - Otherwise the path is compared as a whole. Matching is done on the normalised path (S2), so
+//!   one slash at the end makes no difference.
 
 use std::fmt;
 

@@ -161,7 +161,9 @@ const SIZES: [(&str, u64); 9] = [
 pub(crate) fn size_text(bytes: u64) -> String {
     let (unit, length) = SIZES
         .into_iter()
-        .filter(|(unit, length)| (unit.contains('i') || *unit == "B") && bytes % length == 0)
+        .filter(|(unit, length)| {
+            (unit.contains('i') || *unit == "B") && bytes.is_multiple_of(*length)
+        })
         .max_by_key(|(_, length)| *length)
         .unwrap_or(("B", 1));
     format!("{}{unit}", bytes / length)

@@ -5,8 +5,8 @@
 //!    (`true`, `5`, `["a", "b"]`), and text as it is where it does not, or where the field takes
 //!    nothing but text.
 //! 3. Settings of a later version and unknown fields are reported and taken out.
-//! 4. What is left is deserialised. A table where a list belongs is reported, taken out, and reading
-//!    begins again: so every such mistake is found.
+//! 4. What is left is deserialised. A table where a list belongs is reported, taken out, and
+//!    reading begins again: so every such mistake is found.
 
 use std::path::PathBuf;
 

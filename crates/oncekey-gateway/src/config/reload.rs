@@ -1,8 +1,9 @@
 //! What a reload may not change (A5).
 //!
-//! A record's id is derived from namespace, tenant, operation and key. A change of where one of them
-//! comes from makes every younger key new: a repeat would run again. That is refused while running;
-//! a restart does it, and says so. Listen addresses and the store cannot change in a running process.
+//! A record's id is derived from namespace, tenant, operation and key. A change of where one of
+//! them comes from makes every younger key new: a repeat would run again. That is refused while
+//! running; a restart does it, and says so. Listen addresses and the store cannot change in a
+//! running process.
 
 use std::fmt;
 

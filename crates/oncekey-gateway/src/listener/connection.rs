@@ -24,6 +24,9 @@ const ENOUGH: usize = 3;
 /// Streams of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
+/// How much of a body is read at once at most, and how much of an answer waits in memory.
+const READ_AT_ONCE: usize = 128 * 1024;
+
 /// An HTTP/2 client that stays silent so long is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(30);
 
@@ -42,7 +45,8 @@ impl Codecs {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(settings.head_timeout)
-            .max_buf_size(head_bytes)
+            .max_header_size(head_bytes)
+            .max_buf_size(head_bytes.max(READ_AT_ONCE))
             .half_close(true);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
@@ -80,17 +84,19 @@ pub(super) async fn serve<S, B>(
     let Ok(Some(version)) = first else { return };
     let io = TokioIo::new(stream);
     let service = Entry { service, peer };
+    // The stop is looked at first, so that an answer which comes at the same moment already says
+    // that its connection closes.
     let ended = match version {
         Version::Http1 => {
             let connection = codecs.http1.serve_connection(io, service).with_upgrades();
             let mut connection = pin!(connection);
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                ended = connection.as_mut() => ended,
             }
         }
         Version::Http2 => {
@@ -98,11 +104,11 @@ pub(super) async fn serve<S, B>(
             let mut connection = Box::pin(codecs.http2.serve_connection(io, service));
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                ended = connection.as_mut() => ended,
             }
         }
     };

@@ -53,10 +53,10 @@ impl Worker {
         };
         thread::Builder::new()
             .name(format!("worker-{}", self.index))
-            .spawn(move || self.run(&runtime, listener, &*make))
+            .spawn(move || self.run(runtime, listener, &*make))
     }
 
-    fn run<F, S, B>(self, runtime: &Runtime, listener: TcpListener, make: &F)
+    fn run<F, S, B>(self, runtime: Runtime, listener: TcpListener, make: &F)
     where
         F: Fn(usize) -> S,
         S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -71,6 +71,8 @@ impl Worker {
             // Work that outlived its client lives in this runtime until it is told to end.
             self.cut.cancelled().await;
         });
+        // Not dropped: that would wait for a name look-up that is under way.
+        runtime.shutdown_background();
     }
 
     async fn accept<S, B>(&self, listener: TcpListener, service: S)
@@ -118,8 +120,5 @@ async fn next(listener: &TcpListener) -> (TcpStream, Peer) {
 /// The connection was gone before it was accepted; the next one has nothing to do with it.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

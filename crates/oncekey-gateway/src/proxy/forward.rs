@@ -8,7 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
@@ -228,9 +229,10 @@ async fn attempt(
 }
 
 /// An answer of the proxy's own. What the client asked for is outside of HTTP's common ground, so
-/// nobody needs more than the status.
+/// nobody needs more than the status; how it would go on is anybody's guess, so it ends there.
 fn refusal(status: StatusCode) -> Response<ProxyBody> {
     let mut response = Response::new(ProxyBody::empty());
     *response.status_mut() = status;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -21,9 +21,7 @@ use http::header::{
     VIA,
 };
 use http::uri::PathAndQuery;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request, response,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request, response};
 use hyper::ext::ReasonPhrase;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");

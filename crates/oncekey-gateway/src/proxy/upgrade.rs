@@ -39,11 +39,7 @@ impl Upgrades {
     /// At most `most` at a time; a client that asks for one more gets 503.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Open {
-            most,
-            running: TaskTracker::new(),
-            stop: CancellationToken::new(),
-        }))
+        Self(Arc::new(Open { most, running: TaskTracker::new(), stop: CancellationToken::new() }))
     }
 
     /// How many are open.
@@ -68,8 +64,7 @@ impl Upgrades {
         let stop = self.0.stop.clone();
         let copy = async move {
             let (client, application) = tokio::try_join!(wanted.client, theirs)?;
-            let (mut client, mut application) =
-                (TokioIo::new(client), TokioIo::new(application));
+            let (mut client, mut application) = (TokioIo::new(client), TokioIo::new(application));
             let copied = copy_bidirectional(&mut client, &mut application).await;
             // Either side may vanish at any time; that is how such connections end.
             drop(copied);

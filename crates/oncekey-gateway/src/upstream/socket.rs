@@ -159,10 +159,7 @@ mod tests {
         // The end of stream is in the socket once it is readable; nobody has read it.
         socket.stream.readable().await.unwrap();
         line.expect_request();
-        assert_eq!(
-            socket.write(b"request").await.unwrap_err().kind(),
-            io::ErrorKind::NotConnected
-        );
+        assert_eq!(socket.write(b"request").await.unwrap_err().kind(), io::ErrorKind::NotConnected);
         assert_eq!(line.written(), 0);
     }
 

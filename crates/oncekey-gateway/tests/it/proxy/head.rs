@@ -60,8 +60,9 @@ async fn h_an_answer_without_date_gets_one() {
 
 #[tokio::test]
 async fn h_a_request_of_http_1_0_is_answered_and_its_connection_closed() {
-    let app = App::answering("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
-        .await;
+    let app =
+        App::answering("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+            .await;
     let serving = gateway(app.proxy());
     let answer = ask(serving.address(), "GET / HTTP/1.0\r\n\r\n").await;
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
@@ -128,7 +129,12 @@ async fn p4_answers_without_a_body_leave_the_connection_in_step() {
         ("HEAD", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "200", None),
         ("GET", "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n", "204", None),
         ("GET", "HTTP/1.1 204 No Content\r\n\r\n", "204", None),
-        ("GET", "HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\ncontent-length: 9\r\n\r\n", "304", None),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\ncontent-length: 9\r\n\r\n",
+            "304",
+            None,
+        ),
         ("DELETE", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "200", Some("0")),
     ] {
         let app = App::start(move |mut wire, _, seen| async move {

@@ -1,8 +1,7 @@
 //! Nothing is sent twice, and every failure says whether anything was sent (rule O4).
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,66 +34,83 @@ async fn whole(answer: http::Response<ProxyBody>) -> Bytes {
     soon("a body", answer.into_body().collect()).await.unwrap().to_bytes()
 }
 
-/// An application on a thread of its own, that answers one request a connection without announcing
-/// the close, and tells when it has closed.
-fn closes_in_silence() -> (Address, std::sync::mpsc::Receiver<String>) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let (tell, told) = sync_channel(16);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut request = String::new();
-            let mut chunk = [0; 4096];
-            while !request.contains("\r\n\r\n") || !request.ends_with("end") {
-                let count = stream.read(&mut chunk).unwrap();
-                assert_ne!(count, 0, "the request is not whole: {request}");
-                request.push_str(std::str::from_utf8(&chunk[..count]).unwrap());
-                if request.ends_with("\r\n0\r\n\r\n") {
-                    break;
+/// An application on a thread of its own. It answers one request a connection and closes it, without
+/// having announced that, when it is told to.
+struct Silent {
+    address: Address,
+    close: SyncSender<()>,
+    closed: Receiver<String>,
+}
+
+impl Silent {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (close, told_to_close) = sync_channel(0);
+        let (tell, closed) = sync_channel(0);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let request = read_whole(&mut stream);
+                stream.write_all(OK.as_bytes()).unwrap();
+                if told_to_close.recv().is_err() {
+                    return;
                 }
+                drop(stream);
+                tell.send(request).unwrap();
             }
-            stream.write_all(OK.as_bytes()).unwrap();
-            stream.shutdown(Shutdown::Write).unwrap();
-            if tell.send(request).is_err() {
-                return;
-            }
-        }
-    });
-    (address, told)
+        });
+        Self { address, close, closed }
+    }
+
+    /// Blocks the test's only thread until the connection is closed, so that nothing of ours can
+    /// have noticed. Returns the request that the connection carried.
+    fn close(&self) -> String {
+        self.close.send(()).unwrap();
+        self.closed.recv().unwrap()
+    }
+}
+
+/// A request whose body ends with `end`, in one piece or in chunks.
+fn read_whole(stream: &mut std::net::TcpStream) -> String {
+    let mut request = String::new();
+    let mut chunk = [0; 4096];
+    while !request.ends_with("end") && !request.ends_with("\r\n0\r\n\r\n") {
+        let count = stream.read(&mut chunk).unwrap();
+        assert_ne!(count, 0, "the request is not whole: {request}");
+        request.push_str(std::str::from_utf8(&chunk[..count]).unwrap());
+    }
+    request
 }
 
 #[tokio::test]
 async fn o4_a_connection_that_was_closed_unnoticed_is_not_written_to() {
-    // Goal: the end of stream lies unread in our socket when the next request comes. The runtime
-    // has one thread and nothing is awaited in between, so the codec cannot have noticed.
-    let (address, told) = closes_in_silence();
-    let proxy = Proxy::new(address);
-    for round in 0..20 {
+    // Goal: the end of stream lies unread in our socket when the next request comes.
+    let app = Silent::start();
+    let proxy = Proxy::new(app.address.clone());
+    for round in 0..50 {
         let body = if round % 2 == 0 { "even end" } else { "odd end" };
         let answer = call(&proxy, post(body)).await.unwrap_or_else(|e| panic!("{round}: {e:?}"));
         assert_eq!(whole(answer).await, "ok");
-        let request = told.recv().unwrap();
+        let request = app.close();
         assert!(request.ends_with(body), "{round}: {request}");
-        // The close is on its way through the kernel, not through our runtime.
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[tokio::test]
 async fn o4_a_streamed_upload_moves_whole_to_a_fresh_connection() {
-    let (address, told) = closes_in_silence();
-    let proxy = Proxy::new(address);
+    let app = Silent::start();
+    let proxy = Proxy::new(app.address.clone());
     whole(call(&proxy, post("first end")).await.unwrap()).await;
-    told.recv().unwrap();
-    std::thread::sleep(Duration::from_millis(2));
+    app.close();
 
-    let frames = ["a", "b", "c"]
-        .map(|part| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(part.as_bytes()))));
+    let frames = ["a", "b", "c"].map(|part| {
+        Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(part.as_bytes())))
+    });
     let body = StreamBody::new(futures_util::stream::iter(frames));
     let request = Request::post("/pay").header("host", "shop").body(body).unwrap();
     assert_eq!(whole(call(&proxy, request).await.unwrap()).await, "ok");
-    let request = told.recv().unwrap();
+    let request = app.close();
     assert!(request.ends_with("1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n"), "{request}");
 }
 
@@ -259,13 +275,12 @@ async fn o4_an_upload_that_moves_is_not_given_up() {
     })
     .await;
     let proxy = app.proxy().with_timeout(Duration::from_millis(200));
-    let (mut sender, body) = http_body_util::channel::Channel::<Bytes>::new(1);
-    tokio::spawn(async move {
-        for _ in 0..10 {
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            sender.send_data(Bytes::from_static(b"part")).await.unwrap();
-        }
+    let parts = futures_util::stream::unfold(0, |sent| async move {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let part = Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"part")));
+        (sent < 10).then_some((part, sent + 1))
     });
+    let body = StreamBody::new(parts);
     let request = Request::post("/").header("host", "shop").body(body).unwrap();
     assert_eq!(whole(call(&proxy, request).await.unwrap()).await, "ok");
 }
@@ -326,8 +341,7 @@ async fn connections_after(answer: &'static str, pause: Duration) -> usize {
 
 #[tokio::test]
 async fn o4_an_idle_connection_is_dropped_before_the_application_drops_it() {
-    const TOLD: &str =
-        "HTTP/1.1 200 OK\r\nkeep-alive: timeout=20\r\ncontent-length: 2\r\n\r\nok";
+    const TOLD: &str = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=20\r\ncontent-length: 2\r\n\r\nok";
     assert_eq!(connections_after(OK, Duration::from_millis(3_999)).await, 1);
     assert_eq!(connections_after(OK, Duration::from_millis(4_000)).await, 2);
     assert_eq!(connections_after(TOLD, Duration::from_millis(18_999)).await, 1);
