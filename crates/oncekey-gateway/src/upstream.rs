@@ -2,7 +2,7 @@
 //!
 //! 1. Nothing is sent twice. A request leaves on one connection; it moves to another only while it
 //!    is certain that not a byte of it was accepted by the first (rule O4).
-//! 2. Every socket counts the bytes that the kernel took ([`socket`]), so "was a byte sent?" is a
+//! 2. Every socket counts the bytes that the kernel took, so "was a byte sent?" is a
 //!    comparison of two numbers and never a guess from an error's name.
 //! 3. A kept connection is looked at just before its first byte, and given up a second before the
 //!    application would close it, so that the keep-alive race never makes an unknown outcome.

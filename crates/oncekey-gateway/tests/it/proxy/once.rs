@@ -370,3 +370,26 @@ async fn o4_an_old_connection_is_closed_without_being_asked_for() {
     soon("the close", closes.recv()).await.unwrap();
     drop(proxy);
 }
+
+#[tokio::test]
+async fn o4_a_connection_that_the_application_ends_is_not_kept() {
+    let app = App::start(|mut wire, _, seen| async move {
+        seen.note(wire.message().await);
+        wire.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
+        // Left open, as some applications do.
+        wire.rest().await;
+    })
+    .await;
+    let proxy = app.proxy();
+    for _ in 0..3 {
+        assert_eq!(whole(call(&proxy, post("x")).await.unwrap()).await, "ok");
+    }
+    assert_eq!((app.seen().len(), app.connections()), (3, 3));
+}
+
+#[tokio::test]
+async fn an_application_can_be_named() {
+    let app = App::answering(OK).await;
+    let address: Address = format!("http://localhost:{}", app.address.port()).parse().unwrap();
+    assert_eq!(whole(call(&Proxy::new(address), post("x")).await.unwrap()).await, "ok");
+}
