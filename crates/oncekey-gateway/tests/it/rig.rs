@@ -3,6 +3,7 @@
 //! | part | is |
 //! |---|---|
 //! | [`Gateway`] | the built binary: started, killed, stopped, restarted on the same data and port |
+//! | [`Demo`] | the same binary's demo |
 //! | [`Express`] | a real Express application, installed from npm once and run by Node |
 //! | [`Upstream`] | a scripted application that sees and sends exact bytes |
 //! | [`Connection`], [`post`], [`get`] | a client that sends exact bytes and reads whole answers |
@@ -26,12 +27,14 @@
 #![allow(dead_code)] // Each test file uses a part.
 
 mod client;
+mod demo;
 mod express;
 mod gateway;
 mod message;
 mod port;
 mod process;
 mod proof;
+mod proof_gateway;
 mod upstream;
 mod wire;
 
@@ -44,6 +47,7 @@ use oncekey::clock::{Clock, Stamp};
 #[allow(unused_imports)]
 pub(crate) use self::{
     client::{Connection, Failure, Request, get, post, try_get, try_post},
+    demo::Demo,
     express::Express,
     gateway::{Builder, Ended, Gateway, oncekey},
     message::{Fields, Framing, Reply},

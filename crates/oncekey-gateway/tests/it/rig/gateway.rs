@@ -31,7 +31,7 @@ impl Ended {
         self.status.code()
     }
 
-    fn wait(mut process: Process) -> Self {
+    pub(super) fn wait(mut process: Process) -> Self {
         let status = process.wait_for_exit();
         let (out, err) = (process.out.all().join("\n"), process.err.all().join("\n"));
         Self { status, out, err }
@@ -45,7 +45,7 @@ pub(crate) fn oncekey(arguments: &[&str]) -> Ended {
 }
 
 /// The binary in an environment without settings.
-fn binary() -> Command {
+pub(super) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
