@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use crate::rig::{Demo, Reply, Request, get, post, race};
+use crate::rig::{Demo, Reply, Request, get, oncekey, post, race};
 
 /// Sends what a printed line sends.
 fn send(line: &str) -> Reply {
@@ -31,7 +31,7 @@ fn charges(address: SocketAddr) -> (u64, u64) {
 
 #[test]
 fn a1_the_printed_lines_show_replay_mismatch_and_concurrent_duplicates() {
-    let demo = Demo::start(&["--port", "0"]);
+    let demo = Demo::start();
     let gateway = demo.address("Shop");
     let lines = demo.curl_lines();
     assert_eq!(lines.len(), 3, "{}", demo.text());
@@ -59,7 +59,7 @@ fn a1_the_printed_lines_show_replay_mismatch_and_concurrent_duplicates() {
 
 #[test]
 fn a1_the_shop_that_fails_dies_or_is_slow_never_charges_twice() {
-    let demo = Demo::start(&["--port", "0"]);
+    let demo = Demo::start();
     let gateway = demo.address("Shop");
     let pay = |key: &str, story: &str| {
         let body = format!(r#"{{"item":"coffee","amount":420,"story":"{story}"}}"#);
@@ -87,7 +87,7 @@ fn a1_the_shop_that_fails_dies_or_is_slow_never_charges_twice() {
 
 #[test]
 fn a1_the_pages_come_through_the_gateway() {
-    let demo = Demo::start(&["--port", "0"]);
+    let demo = Demo::start();
     let direct = demo.address("No gateway");
     for path in ["/", "/ledger", "/assets/shop.css", "/assets/pay.js", "/assets/cup.svg"] {
         let page = get(demo.address("Shop"), path);
@@ -99,7 +99,7 @@ fn a1_the_pages_come_through_the_gateway() {
 
 #[test]
 fn a1_ctrl_c_ends_it_and_its_folder() {
-    let demo = Demo::start(&["--port", "0"]);
+    let demo = Demo::start();
     let text = demo.text();
     let (_, rest) = text.split_once("The records lie in ").expect("the folder is named");
     let folder = Path::new(rest.split(' ').next().expect("it ends")).to_owned();
@@ -110,10 +110,10 @@ fn a1_ctrl_c_ends_it_and_its_folder() {
 }
 
 #[test]
-fn a1_a_taken_port_that_was_asked_for_is_refused() {
+fn a1_a_taken_address_that_was_asked_for_is_refused() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("it is bound").port().to_string();
-    let ended = crate::rig::oncekey(&["demo", "--port", &port]);
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let ended = oncekey(&["demo", "--listen", &address]);
     assert_eq!(ended.code(), Some(3), "{ended:?}");
-    assert!(ended.err.contains(&port), "{ended:?}");
+    assert!(ended.err.contains(&address), "{ended:?}");
 }

@@ -30,7 +30,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request with a `Host` field.
+    /// A request with the `Host` field `test.example`.
     pub(crate) fn new(method: &str, target: &str) -> Self {
         Self::bare(method, target).header("Host", "test.example")
     }
@@ -207,7 +207,7 @@ fn framing_of(head: &Head, method: &str) -> Framing {
     }
 }
 
-/// Posts on a connection of its own: these headers, `Host`, `Content-Length`, and
+/// Posts on a connection of its own: the address as `Host`, these headers, `Content-Length`, and
 /// `Content-Type: application/json` where no other type is given.
 pub(crate) fn try_post(
     address: SocketAddr,
@@ -215,7 +215,7 @@ pub(crate) fn try_post(
     headers: &[(&str, &str)],
     body: impl AsRef<[u8]>,
 ) -> Result<Reply, Failure> {
-    let mut request = Request::post(path);
+    let mut request = Request::bare("POST", path).header("Host", address.to_string());
     for (name, value) in headers {
         request = request.header(name, value);
     }
@@ -239,7 +239,7 @@ pub(crate) fn post(
 
 /// Gets on a connection of its own.
 pub(crate) fn try_get(address: SocketAddr, path: &str) -> Result<Reply, Failure> {
-    Request::new("GET", path).send(address)
+    Request::bare("GET", path).header("Host", address.to_string()).send(address)
 }
 
 /// [`try_get`]; the test fails without a whole answer.

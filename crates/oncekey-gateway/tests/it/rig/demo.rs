@@ -15,8 +15,9 @@ pub(crate) struct Demo {
 impl Demo {
     /// Starts it on free ports and returns when it has said all it has to say.
     #[track_caller]
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        let process = Process::start(binary().arg("demo").args(arguments));
+    pub(crate) fn start() -> Self {
+        let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let process = Process::start(binary().arg("demo").args(ports));
         let ready = process.out.find(|line| line.contains("Ctrl-C stops").then_some(()));
         assert!(ready.is_some(), "{:?} {:?}", process.out.so_far(), process.err.so_far());
         Self { process }

@@ -68,8 +68,7 @@ fn the_configuration_reaches_the_gateway_and_a_bad_one_is_refused() {
 #[test]
 fn settings_of_this_machine_do_not_reach_the_gateway_but_those_of_the_test_do() {
     let upstream = Upstream::answering(CREATED);
-    let gateway = Gateway::to(upstream.address())
-        .variable("ONCEKEY__DEFAULTS__REQUIRE_KEY", "true")
-        .start();
+    let gateway =
+        Gateway::to(upstream.address()).variable("ONCEKEY__DEFAULTS__REQUIRE_KEY", "true").start();
     assert_eq!(post(gateway.address(), "/pay", &[], "{}").code(), "missing-key");
 }
