@@ -100,7 +100,6 @@ impl Order {
 }
 
 /// The shop with an empty ledger.
-#[must_use]
 pub fn router() -> Router {
     with_pace(Pace::DEMO)
 }
@@ -197,14 +196,18 @@ async fn pay(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> 
     });
     match order.story {
         Story::Crashes => cut_off(),
-        Story::Works | Story::Fails | Story::Slow => created(charge),
+        Story::Works | Story::Fails | Story::Slow => created(&charge),
     }
 }
 
-fn created(charge: Charge) -> Response {
-    let location = format!("/api/charges/{}", charge.id);
-    let headers = [(header::LOCATION, location), (header::CACHE_CONTROL, "no-store".to_owned())];
-    (StatusCode::CREATED, headers, Json(charge)).into_response()
+fn created(charge: &Charge) -> Response {
+    let headers = [
+        (header::LOCATION, format!("/api/charges/{}", charge.id)),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+    ];
+    // The line end keeps a terminal's prompt off the answer.
+    (StatusCode::CREATED, headers, format!("{}\n", json!(charge))).into_response()
 }
 
 /// An answer that never leaves the house: the server gives up on the connection when the body
