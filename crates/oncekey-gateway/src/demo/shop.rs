@@ -8,10 +8,10 @@
 //! | `GET /ledger` | a page with every charge that really ran |
 //! | `GET /api/ledger` | the same as JSON |
 //!
-//! 1. Every request to pay that arrives is run. Whatever protects the shop from a double click stands
-//!    in front of it.
-//! 2. The body names a story, so that a visitor can see what happens when the shop fails, is slow, or
-//!    dies after it has charged.
+//! 1. Every request to pay that arrives is run. Whatever protects the shop from a double click
+//!    stands in front of it.
+//! 2. The body names a story, so that a visitor can see what happens when the shop fails, is slow,
+//!    or dies after it has charged.
 //! 3. Pages carry no inline script or style and load nothing from elsewhere; their
 //!    `Content-Security-Policy` says so.
 

@@ -2,7 +2,7 @@
 //!
 //! | part | is |
 //! |---|---|
-//! | [`Gateway`] | the built binary: started, killed, stopped, restarted on the same data and port |
+//! | [`Gateway`] | the built binary: started, killed, stopped, restarted on its data and port |
 //! | [`Demo`] | the same binary's demo |
 //! | [`Express`] | a real Express application, installed from npm once and run by Node |
 //! | [`Upstream`] | a scripted application that sees and sends exact bytes |
