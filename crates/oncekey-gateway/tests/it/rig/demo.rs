@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use super::gateway::{Ended, binary};
 use super::process::Process;
@@ -10,6 +11,8 @@ use super::process::Process;
 /// A running demo.
 pub(crate) struct Demo {
     process: Process,
+    /// Takes what a demo that is killed leaves behind.
+    _temporary: TempDir,
 }
 
 impl Demo {
@@ -17,10 +20,13 @@ impl Demo {
     #[track_caller]
     pub(crate) fn start() -> Self {
         let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let process = Process::start(binary().arg("demo").args(ports));
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        let mut command = binary();
+        command.arg("demo").args(ports).env("TMPDIR", temporary.path());
+        let process = Process::start(&mut command);
         let ready = process.out.find(|line| line.contains("Ctrl-C stops").then_some(()));
         assert!(ready.is_some(), "{:?} {:?}", process.out.so_far(), process.err.so_far());
-        Self { process }
+        Self { process, _temporary: temporary }
     }
 
     /// What it printed.
