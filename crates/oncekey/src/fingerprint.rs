@@ -264,3 +264,7 @@ pub(crate) fn frame(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     hasher.update(&(bytes.len() as u64).to_le_bytes());
     hasher.update(bytes);
 }
+
+#[cfg(test)]
+#[path = "fingerprint/tests.rs"]
+mod tests;

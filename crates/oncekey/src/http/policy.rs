@@ -136,6 +136,22 @@ impl Policy {
         }
     }
 
+    /// This policy with some fields changed.
+    ///
+    /// ```
+    /// use oncekey::engine::Wait;
+    /// use oncekey::http::Policy;
+    ///
+    /// let policy = Policy::payment().with(|policy| policy.wait = Wait::Reject);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        // Other fields may be compared now.
+        self.recipe = Arc::default();
+        self
+    }
+
     /// How fingerprints are made under this policy (F1). Two policies that compare requests
     /// differently have different recipes.
     pub(super) fn recipe(&self, secret: &Secret) -> Recipe {

@@ -10,7 +10,7 @@ use oncekey::store::{Claim, Claimed, Ending, Held, Note, Store, StoreError, Stor
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Nothing is done.
     Before(StoreErrorKind),
     /// It is done, and the answer is lost.
@@ -21,7 +21,7 @@ pub enum Fault {
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     Claim,
     Renew,
     Complete,
@@ -30,23 +30,23 @@ pub enum Call {
 
 /// A store whose next calls fail as they are told.
 #[derive(Debug)]
-pub struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Call, Fault)>>,
 }
 
 impl Faulty {
-    pub fn new(inner: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, faults: Mutex::default() }
     }
 
     /// The next call of this kind fails so. Several queue up.
-    pub fn fail(&self, call: Call, fault: Fault) {
+    pub(crate) fn fail(&self, call: Call, fault: Fault) {
         self.faults.lock().expect("not poisoned").push((call, fault));
     }
 
     /// Whether every fault was met.
-    pub fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.faults.lock().expect("not poisoned").is_empty()
     }
 

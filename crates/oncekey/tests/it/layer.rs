@@ -215,7 +215,9 @@ async fn c4_a_waiter_is_told_at_the_bound_and_a_rejecting_route_at_once() {
     let seconds: u64 = reply.header("retry-after").expect("a hint").parse().expect("a number");
     assert!((1..=30).contains(&seconds));
 
-    let policy = Policy { wait: Wait::Reject, ..Policy::default() };
+    let policy = Policy::default().with(|p| {
+        p.wait = Wait::Reject;
+    });
     let rig = Rig::new(policy);
     let _first = rig.spawn(pay("k", "wait", ""));
     rig.app.entered().await;
@@ -334,7 +336,9 @@ async fn o2_a_route_sets_statuses_and_classes() {
         .with_class(5, StatusEnding::Unknown)
         .with_status(503, StatusEnding::Retry);
     for (status, told) in [(404, "released"), (500, "unknown"), (503, "retry"), (502, "unknown")] {
-        let rig = Rig::new(Policy { endings: endings.clone(), ..Policy::default() });
+        let rig = Rig::new(Policy::default().with(|p| {
+            p.endings = endings.clone();
+        }));
         let reply = rig.send(pay("k", &format!("status={status}"), "")).await;
         assert_eq!(reply.told(), told, "{status}");
     }
@@ -405,7 +409,9 @@ async fn m4_4_the_handler_gets_its_attempt_and_a_key_for_its_provider() {
 
 #[tokio::test]
 async fn p2_a_route_may_leave_the_body_out() {
-    let rig = Rig::new(Policy { store_body: StoreBody::Omit, ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.store_body = StoreBody::Omit;
+    }));
     let first = rig.send(pay("k", "", "")).await;
     assert_eq!(&first.body[..], b"run 1: ");
     let second = rig.send(pay("k", "", "")).await;
@@ -415,7 +421,9 @@ async fn p2_a_route_may_leave_the_body_out() {
 
 #[tokio::test]
 async fn p3_b97_a_large_answer_goes_out_whole_and_is_never_run_again() {
-    let rig = Rig::new(Policy { max_response_body: 1_000, ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.max_response_body = 1_000;
+    }));
     let first = rig.send(pay("k", "big=5000", "")).await;
     assert_eq!((first.body.len(), first.whole), (5_000, true));
     let second = rig.send(pay("k", "big=5000", "")).await;
@@ -427,7 +435,9 @@ async fn p3_b97_a_large_answer_goes_out_whole_and_is_never_run_again() {
 #[tokio::test]
 async fn t1_an_answer_is_kept_for_its_retention_and_then_the_key_is_new() {
     let keep = Duration::from_secs(15 * 60);
-    let rig = Rig::new(Policy { retention: Retention::keep(keep), ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.retention = Retention::keep(keep);
+    }));
     rig.send(pay("k", "", "")).await;
     rig.clock.advance(keep - Duration::from_micros(1));
     assert_eq!(rig.send(pay("k", "", "")).await.told(), "replayed");
@@ -465,7 +475,9 @@ async fn u1_u4_an_unknown_outcome_is_held_and_never_becomes_new() {
 
 #[tokio::test]
 async fn u1_a_route_may_run_an_unknown_one_again() {
-    let rig = Rig::new(Policy { on_unknown: OnUnknown::TakeOver, ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.on_unknown = OnUnknown::TakeOver;
+    }));
     rig.send(pay("k", "status=504", "")).await;
     rig.clock.advance(Duration::from_millis(1));
     let reply = rig.send(pay("k", "status=504", "")).await;
@@ -475,7 +487,9 @@ async fn u1_a_route_may_run_an_unknown_one_again() {
 
 #[tokio::test]
 async fn a8_observing_never_blocks_and_never_replays() {
-    let rig = Rig::new(Policy { mode: Mode::Observe, ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.mode = Mode::Observe;
+    }));
     assert_eq!(rig.send(pay("k", "", "a")).await.status, 201);
     for (key, body) in [("k", "a"), ("k", "b"), ("a b", "a")] {
         let reply = rig.send(pay(key, "", body)).await;

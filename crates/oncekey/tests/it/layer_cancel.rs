@@ -113,7 +113,9 @@ async fn l6_b25_an_error_of_the_handler_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn o4_b40_an_answer_after_the_time_out_completes_the_record() {
     let timeout = Some(Duration::from_secs(30));
-    let rig = Rig::new(Policy { timeout, ..Policy::default() });
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.timeout = timeout;
+    }));
     let reply = rig.send(pay("k", "wait", "")).await;
     assert_eq!((reply.status, reply.code().as_str()), (504, "outcome-unknown"));
     assert_eq!(reply.told(), "unknown");

@@ -37,7 +37,11 @@ async fn x1_x2_no_error_of_the_store_runs_anything() {
 
 #[tokio::test]
 async fn x1_an_insecure_route_runs_unprotected_but_never_after_a_time_out() {
-    let insecure = || Policy { store_down: StoreDown::InsecurePassThrough, ..Policy::default() };
+    let insecure = || {
+        Policy::default().with(|p| {
+            p.store_down = StoreDown::InsecurePassThrough;
+        })
+    };
     let (rig_, store) = rig(insecure());
     store.fail(Call::Claim, Fault::Before(StoreErrorKind::Unavailable));
     let reply = rig_.send(pay("k", "", "")).await;
@@ -103,7 +107,9 @@ async fn o6_b37_an_answer_that_cannot_be_stored_still_reaches_the_client() {
     let reply = rig.send(pay("k", "", "")).await;
     assert_eq!((reply.status, reply.told()), (201, "unstored"));
     // The claim stands: nobody runs it again meanwhile.
-    let policy = Policy { wait: oncekey::engine::Wait::Reject, ..Policy::default() };
+    let policy = Policy::default().with(|p| {
+        p.wait = oncekey::engine::Wait::Reject;
+    });
     let other = Rig::on(Arc::clone(&rig.store), rig.clock.clone(), policy, Scoping::shared());
     assert_eq!(other.send(pay("k", "", "")).await.code(), "in-progress");
     // In the background it is tried until it is stored.
@@ -134,7 +140,9 @@ async fn l1_l5_b50_a_lease_is_renewed_while_the_work_runs_and_a_failed_renewal_i
         }
     }
     assert!(store.is_spent(), "a renewal failed on the way");
-    let policy = Policy { wait: oncekey::engine::Wait::Reject, ..Policy::default() };
+    let policy = Policy::default().with(|p| {
+        p.wait = oncekey::engine::Wait::Reject;
+    });
     let other = Rig::on(Arc::clone(&rig.store), rig.clock.clone(), policy, Scoping::shared());
     assert_eq!(other.send(pay("k", "wait", "")).await.code(), "in-progress");
     rig.app.open();
@@ -143,7 +151,9 @@ async fn l1_l5_b50_a_lease_is_renewed_while_the_work_runs_and_a_failed_renewal_i
 
 #[tokio::test]
 async fn l1_after_max_run_renewal_stops_and_a_late_answer_still_decides() {
-    let policy = Policy { max_run: Duration::from_secs(60), ..Policy::default() };
+    let policy = Policy::default().with(|p| {
+        p.max_run = Duration::from_secs(60);
+    });
     let (rig, _) = rig(policy);
     let running = rig.spawn(pay("k", "wait", ""));
     rig.app.entered().await;
@@ -167,10 +177,11 @@ async fn l1_after_max_run_renewal_stops_and_a_late_answer_still_decides() {
 
 #[tokio::test]
 async fn l3_b47_a_holder_that_lost_its_lease_answers_and_stores_nothing() {
-    let policy = || Policy {
-        max_run: Duration::from_secs(1),
-        on_unknown: oncekey::store::OnUnknown::TakeOver,
-        ..Policy::default()
+    let policy = || {
+        Policy::default().with(|p| {
+            p.max_run = Duration::from_secs(1);
+            p.on_unknown = oncekey::store::OnUnknown::TakeOver;
+        })
     };
     let (rig, _) = rig(policy());
     let slow = rig.spawn(pay("k", "wait", ""));

@@ -23,15 +23,15 @@ use oncekey::store::{MemoryStore, Store};
 use tokio::sync::Semaphore;
 use tower::{Layer as _, Service, ServiceExt};
 
-pub type AppBody = BoxBody<Bytes, BoxError>;
+pub(crate) type AppBody = BoxBody<Bytes, BoxError>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<AppBody>, BoxError>> + Send>>;
 
 /// The application: counts its runs, and waits at its gate where it is told to.
 #[derive(Clone, Debug)]
-pub struct App {
-    pub runs: Arc<AtomicUsize>,
-    pub entered: Arc<Semaphore>,
-    pub gate: Arc<Semaphore>,
+pub(crate) struct App {
+    pub(crate) runs: Arc<AtomicUsize>,
+    pub(crate) entered: Arc<Semaphore>,
+    pub(crate) gate: Arc<Semaphore>,
 }
 
 impl Default for App {
@@ -45,17 +45,17 @@ impl Default for App {
 }
 
 impl App {
-    pub fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
     }
 
     /// Waits until the handler was entered once more.
-    pub async fn entered(&self) {
+    pub(crate) async fn entered(&self) {
         self.entered.acquire().await.expect("never closed").forget();
     }
 
     /// Lets one held handler go on.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.gate.add_permits(1);
     }
 }
@@ -173,26 +173,31 @@ fn broken() -> AppBody {
     BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames).into_sync()))
 }
 
-pub type Protected = oncekey::http::Once<App>;
+pub(crate) type Protected = oncekey::http::Once<App>;
 
 /// The application with the layer around it.
 #[derive(Clone, Debug)]
-pub struct Rig {
-    pub app: App,
-    pub engine: Engine,
-    pub clock: Clock,
-    pub service: Protected,
-    pub store: Arc<dyn Store>,
+pub(crate) struct Rig {
+    pub(crate) app: App,
+    pub(crate) engine: Engine,
+    pub(crate) clock: Clock,
+    pub(crate) service: Protected,
+    pub(crate) store: Arc<dyn Store>,
 }
 
 impl Rig {
-    pub fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         let clock = Clock::manual();
         let store = Arc::new(MemoryStore::new().with_clock(clock.clone()));
         Self::on(store, clock, policy, Scoping::shared())
     }
 
-    pub fn on(store: Arc<dyn Store>, clock: Clock, policy: Policy, scoping: Scoping) -> Self {
+    pub(crate) fn on(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        policy: Policy,
+        scoping: Scoping,
+    ) -> Self {
         let engine =
             Engine::with(Arc::clone(&store), clock.clone(), events::nobody(), Limits::default());
         let app = App::default();
@@ -203,19 +208,19 @@ impl Rig {
     }
 
     /// Sends a request and reads the answer to its end.
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = self.service.clone().oneshot(request).await.expect("an answer");
         Reply::read(response).await
     }
 
     /// Sends in a task of its own, as a client of its own would.
-    pub fn spawn(&self, request: Request<Full<Bytes>>) -> tokio::task::JoinHandle<Reply> {
+    pub(crate) fn spawn(&self, request: Request<Full<Bytes>>) -> tokio::task::JoinHandle<Reply> {
         let rig = self.clone();
         tokio::spawn(async move { rig.send(request).await })
     }
 
     /// Waits until so many requests wait for the record of others.
-    pub async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         for _ in 0..5_000 {
             if holds() {
                 return;
@@ -228,16 +233,16 @@ impl Rig {
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: http::HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
     /// Whether the body came to its end.
-    pub whole: bool,
+    pub(crate) whole: bool,
 }
 
 impl Reply {
-    pub async fn read(response: Response<ResponseBody<AppBody>>) -> Self {
+    pub(crate) async fn read(response: Response<ResponseBody<AppBody>>) -> Self {
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         let mut whole = true;
@@ -254,32 +259,36 @@ impl Reply {
         Self { status: parts.status.as_u16(), headers, body: bytes.into(), whole }
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("text"))
     }
 
     /// The `Idempotency-Status`.
-    pub fn told(&self) -> &str {
+    pub(crate) fn told(&self) -> &str {
         self.header("idempotency-status").unwrap_or("-")
     }
 
     /// The problem's code, where the answer is one.
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
         body["code"].as_str().unwrap_or("-").to_owned()
     }
 
-    pub fn replayed(&self) -> bool {
+    pub(crate) fn replayed(&self) -> bool {
         self.header("idempotent-replayed") == Some("true")
     }
 }
 
 /// `POST /pay` with this key, script and body.
-pub fn pay(key: &str, script: &str, body: &'static str) -> Request<Full<Bytes>> {
+pub(crate) fn pay(key: &str, script: &str, body: &'static str) -> Request<Full<Bytes>> {
     request("/pay", &[("idempotency-key", key), ("x-do", script)], body)
 }
 
-pub fn request(uri: &str, headers: &[(&str, &str)], body: &'static str) -> Request<Full<Bytes>> {
+pub(crate) fn request(
+    uri: &str,
+    headers: &[(&str, &str)],
+    body: &'static str,
+) -> Request<Full<Bytes>> {
     let mut request = Request::post(uri);
     for (name, value) in headers {
         request = request.header(*name, *value);
