@@ -11,7 +11,7 @@ use oncekey::record::{Retention, Version};
 use oncekey::store::embedded::{Damage, EmbeddedStore, OpenError, Options};
 use oncekey::store::{By, Change, Changed, Filter, Inspect, Store, StoreErrorKind};
 
-use crate::embedded::{DAY, Rig, acquire, claim, replays, store_outcome};
+use crate::embedded::{DAY, Rig, acquire, claim, outcome, replays, store_outcome};
 
 /// Where the child of a test finds its folder.
 const FOLDER: &str = "ONCEKEY_TEST_OPEN_FOLDER";
@@ -191,4 +191,37 @@ async fn l4_the_clock_never_runs_behind_what_the_folder_has_seen() {
     let store = EmbeddedStore::open(folder.path(), Options::default()).unwrap();
     assert!(store.clock().now() >= ahead.now());
     replays(&store, "key", "answer").await;
+}
+
+#[tokio::test]
+async fn versions_grow_across_a_restart() {
+    let (mut rig, mut last) = (Rig::new(), Version::ABSENT);
+    for round in 0..3 {
+        let id = acquire(&rig.store, &format!("round {round}")).await.id;
+        let version = rig.store.get(&id).await.unwrap().expect("it is there").version;
+        assert!(version > last, "{version:?} > {last:?}");
+        rig = rig.reopen(|_| {});
+        // Opening made it unknown, which is a write too.
+        last = rig.store.get(&id).await.unwrap().expect("it is there").version;
+        assert!(last > version, "{last:?} > {version:?}");
+    }
+}
+
+#[tokio::test]
+async fn x7_a_store_that_could_not_write_says_so_and_serves_nothing_more() {
+    let rig = Rig::new();
+    let lease = acquire(&rig.store, "key").await;
+    // The first completion needs a bucket, and there is nowhere to make it.
+    let keyspaces = rig.folder.path().join("db/keyspaces");
+    fs::remove_dir_all(&keyspaces).unwrap();
+    fs::write(&keyspaces, "").unwrap();
+    let keep = Retention::keep(DAY);
+    let error = rig.store.complete(&lease, &outcome("answer"), keep).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "what happened is not known");
+    assert!(rig.store.failed().is_cancelled());
+    assert!(!rig.store.is_healthy());
+    let error = rig.store.claim(&claim("other")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let error = rig.store.complete(&lease, &outcome("answer"), keep).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
 }

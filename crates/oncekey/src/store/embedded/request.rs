@@ -76,6 +76,15 @@ impl Answer {
 }
 
 impl Request {
+    /// About how many bytes it brings.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Complete { outcome, .. }
+            | Self::Change { change: Change::Complete(outcome, _), .. } => outcome.bytes().len(),
+            _ => 0,
+        }
+    }
+
     /// Answers with trouble, without looking at anything.
     pub(super) fn refuse(self, kind: StoreErrorKind) {
         match self {

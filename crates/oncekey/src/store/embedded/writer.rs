@@ -29,6 +29,9 @@ use crate::store::{
 /// The most calls in one batch.
 const MAX_BATCH: usize = 256;
 
+/// About the most bytes of outcomes in one batch: it is in memory twice while it is written.
+const MAX_BATCH_BYTES: usize = 16 << 20;
+
 /// Everything the writing thread owns.
 pub(super) struct Writer {
     pub(super) view: Arc<View>,
@@ -65,9 +68,15 @@ impl Writer {
                 calls.drain(..).for_each(|call| call.refuse(StoreErrorKind::Unavailable));
                 continue;
             }
+            let mut bytes = 0;
             for call in calls.drain(..) {
+                bytes += call.size();
                 let answer = self.decide(call);
                 self.batch.answers.push(answer);
+                if bytes >= MAX_BATCH_BYTES {
+                    bytes = 0;
+                    self.finish();
+                }
             }
             self.finish();
         }
@@ -263,6 +272,11 @@ impl Writer {
 
     /// Commits the batch, takes it over into memory, answers, wakes.
     fn finish(&mut self) {
+        if !self.view.is_healthy() {
+            // An earlier batch of the same calls failed.
+            self.give_up(StoreErrorKind::Unavailable);
+            return;
+        }
         let stamp = self.view.clock.now().max(self.mark.stamp);
         let mark = Mark { number: self.mark.number + 1, stamp, ..self.mark };
         match self.batch.commit(&mut self.buckets, mark, &mut self.scratch) {
@@ -343,6 +357,10 @@ impl Writer {
             fjall::Error::Poisoned => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Timeout,
         };
+        self.give_up(kind);
+    }
+
+    fn give_up(&mut self, kind: StoreErrorKind) {
         self.batch.take_changes();
         self.batch.answers.drain(..).for_each(|answer| answer.fail(kind));
     }
