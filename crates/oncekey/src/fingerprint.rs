@@ -6,6 +6,8 @@
 //!    counts as equal, since a configuration that changed must not turn retries into mismatches.
 //! 4. A body is digested raw as it arrives, or, where the policy says so, by the value of its JSON
 //!    ([`json`]); a form of several parts is digested part by part in every mode ([`multipart`]).
+//!    What cannot be read by its structure is compared byte for byte, and never fails.
+//! 5. The digest is a stored format: golden files pin it.
 //!
 //! ```
 //! use oncekey::fingerprint::{BodyMode, Recipe, Relation, Secret};
@@ -193,8 +195,8 @@ impl Digester {
     /// Adds the body that `reader` took in, by `mode`.
     pub fn body(&mut self, reader: BodyReader, mode: &BodyMode) -> &mut Self {
         let (tag, digest) = reader.digest(mode);
-        self.hasher.update(&[tag]);
-        self.field(&digest)
+        // The tag is a field like any other, so that the whole input splits in one way only.
+        self.field(&[tag]).field(&digest)
     }
 
     /// The finished fingerprint.
@@ -227,7 +229,7 @@ impl BodyMode {
 /// Takes in a body chunk by chunk; hashes it on the way.
 ///
 /// It keeps the bytes only where their structure counts; the caller bounds their number (F4).
-#[derive(Debug)]
+/// `Debug` shows how many it keeps, and none of them.
 pub struct BodyReader {
     raw: blake3::Hasher,
     kept: Option<BytesMut>,
@@ -245,18 +247,39 @@ impl BodyReader {
 
     /// The tag of the form that was digested, so that forms never collide, and the digest.
     fn digest(self, mode: &BodyMode) -> (u8, [u8; 32]) {
-        if let (Some(kept), Some(boundary)) = (&self.kept, &self.boundary)
-            && let Some(digest) = multipart::digest(kept, boundary)
-        {
-            return (b'm', digest);
+        let raw = *self.raw.finalize().as_bytes();
+        let Some(kept) = self.kept else {
+            return (b'r', raw);
+        };
+        if let Some(boundary) = self.boundary {
+            return multipart::digest(&kept, &boundary)
+                .map_or_else(|| (b'b', with_boundary(&boundary, &raw)), |digest| (b'm', digest));
         }
-        if let (Some(kept), BodyMode::Json(selection)) = (&self.kept, mode)
-            && let Some(canonical) = json::canonical(kept, selection)
+        if let BodyMode::Json(selection) = mode
+            && let Some(canonical) = json::canonical(&kept, selection)
         {
             return (b'j', *blake3::hash(&canonical).as_bytes());
         }
-        (b'r', *self.raw.finalize().as_bytes())
+        (b'r', raw)
     }
+}
+
+impl fmt::Debug for BodyReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.kept.as_ref().map_or(0, BytesMut::len);
+        write!(f, "BodyReader({} bytes read, {kept} kept)", self.raw.count())
+    }
+}
+
+/// The digest of a form that is malformed: its raw bytes, and the boundary they were sent with.
+///
+/// The content type counts without its boundary (F1), and the same bytes may be other parts to a
+/// lenient parser that is told to split them elsewhere.
+fn with_boundary(boundary: &[u8], raw: &[u8; 32]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    frame(&mut hasher, boundary);
+    frame(&mut hasher, raw);
+    *hasher.finalize().as_bytes()
 }
 
 /// Adds `bytes` preceded by their length.
@@ -266,5 +289,5 @@ pub(crate) fn frame(hasher: &mut blake3::Hasher, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "fingerprint/tests.rs"]
+#[path = "fingerprint_tests.rs"]
 mod tests;
