@@ -37,6 +37,7 @@ mod dead;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod memory;
+pub(crate) mod recipe;
 mod waiters;
 
 #[cfg(feature = "embedded")]
@@ -44,7 +45,7 @@ pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 
 pub(crate) use dead::DeadTokens;
-pub(crate) use waiters::Waiters;
+pub(crate) use waiters::{Look, Waiters};
 
 /// A keyed record, guarded by a fenced lease, with one write-once outcome.
 ///

@@ -3,7 +3,7 @@
 //! The check comes before a store looks at anything, and answers
 //! [`StoreErrorKind::OutOfBounds`]: nothing was read and nothing was written.
 
-use crate::record::{Outcome, Record};
+use crate::record::{LeaseToken, Outcome, Record};
 use crate::store::{By, Change, Claim, Note, StoreError, StoreErrorKind};
 
 /// The longest part of a scope, in bytes: the longest path that HTTP servers take.
@@ -20,6 +20,10 @@ const MAX_REASON: usize = 2048;
 
 /// Checks what a claim would store.
 pub(crate) fn claim(claim: &Claim) -> Result<(), StoreError> {
+    // Nobody could complete what nobody holds.
+    if claim.token == LeaseToken::NOBODY {
+        return Err(StoreError::new(StoreErrorKind::OutOfBounds));
+    }
     let scope = &claim.scope;
     for part in [&scope.namespace, &scope.tenant, &scope.operation] {
         within(part.len(), MAX_SCOPE_PART)?;

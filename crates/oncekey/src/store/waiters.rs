@@ -8,6 +8,10 @@
 //! A store calls [`Waiters::wake`] after every write that raised a version or released a record,
 //! once the write can be read, and answers [`Store::changed`](super::Store::changed) by
 //! [`Waiters::changed`].
+//!
+//! ```text
+//! self.waiters.changed(&self.clock, id, bound, async { Ok(Look::at(record, seen, now)) }).await
+//! ```
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -16,7 +20,35 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::clock::{Clock, Stamp};
 use crate::key::RecordId;
+use crate::record::{Record, Standing, State, Version};
+
+/// What a waiter finds when it looks at the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is no longer at the version that was seen.
+    Moved,
+    /// It still is; looking again makes sense after this long, if nothing is heard before.
+    Same(Duration),
+}
+
+impl Look {
+    /// Compares what is stored with the version that was `seen`. The end of a lease is no write,
+    /// so nobody is woken by it: the waiter looks again by itself.
+    pub(crate) fn at(found: Option<&Record>, seen: Version, now: Stamp) -> Self {
+        let found = found.filter(|record| record.standing(now) != Standing::Gone);
+        if found.map_or(Version::ABSENT, |record| record.version) != seen {
+            return Self::Moved;
+        }
+        match found.map(|record| &record.state) {
+            Some(State::InProgress { lease_until }) if *lease_until > now => {
+                Self::Same(lease_until.since(now))
+            }
+            _ => Self::Same(Duration::MAX),
+        }
+    }
+}
 
 /// Enough that two keys seldom meet, few enough to walk.
 const SHARDS: usize = 64;
@@ -46,23 +78,25 @@ impl Waiters {
         Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    /// Returns once `moved` says so, once somebody wakes `id`, or after `bound`.
-    ///
-    /// `moved` is asked once, after registration: whether the record is no longer at the version
-    /// that was seen.
+    /// Returns once `look` finds that the record moved, once somebody wakes `id`, or after `bound`
+    /// by `clock`. `look` is begun after the waiter is registered.
     pub(crate) async fn changed<E>(
         &self,
+        clock: &Clock,
         id: &RecordId,
         bound: Duration,
-        moved: impl AsyncFnOnce() -> Result<bool, E>,
+        look: impl Future<Output = Result<Look, E>>,
     ) -> Result<(), E> {
         let waiting = self.enter(id);
         // Made before the record is looked at: it hears every call to `wake` from here on, also
         // before it is polled.
         let woken = waiting.notify.notified();
-        if !moved().await? {
+        if let Look::Same(at_most) = look.await? {
             // Whether it was woken or timed out, the caller looks again.
-            let _ = tokio::time::timeout(bound, woken).await;
+            tokio::select! {
+                () = woken => {}
+                () = clock.sleep(bound.min(at_most)) => {}
+            }
         }
         Ok(())
     }
@@ -141,37 +175,42 @@ mod tests {
 
     const ID: RecordId = RecordId::from_bytes([7; 32]);
     const LONG: Duration = Duration::from_secs(3600);
+    const SAME: Result<Look, ()> = Ok(Look::Same(Duration::MAX));
 
     #[tokio::test]
     async fn c4_a_waiter_hears_a_wake_up_between_its_look_and_its_sleep() {
-        let waiters = Waiters::new();
-        let look = async || {
+        let (waiters, clock) = (Waiters::new(), Clock::manual());
+        let look = async {
             waiters.wake(&ID);
-            Ok::<_, ()>(false)
+            SAME
         };
-        tokio::time::timeout(Duration::from_secs(10), waiters.changed(&ID, LONG, look))
-            .await
-            .expect("woken, not timed out")
-            .expect("no trouble");
+        waiters.changed(&clock, &ID, LONG, look).await.expect("no trouble");
         assert_eq!(waiters.waiting(), 0);
     }
 
     #[tokio::test]
     async fn c4_a_waiter_whose_record_has_moved_does_not_sleep() {
-        let waiters = Waiters::new();
-        waiters.changed(&ID, LONG, async || Ok::<_, ()>(true)).await.expect("no trouble");
+        let (waiters, clock) = (Waiters::new(), Clock::manual());
+        let look = async { Ok::<_, ()>(Look::Moved) };
+        waiters.changed(&clock, &ID, LONG, look).await.expect("no trouble");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn c4_a_waiter_gives_up_at_its_bound_and_hears_nothing_of_others() {
-        let waiters = Waiters::new();
-        let look = async || {
-            waiters.wake(&RecordId::from_bytes([8; 32]));
-            Ok::<_, ()>(false)
-        };
-        let start = tokio::time::Instant::now();
-        waiters.changed(&ID, LONG, look).await.expect("no trouble");
-        assert!(start.elapsed() >= LONG);
+        let (waiters, clock) = (Arc::new(Waiters::new()), Clock::manual());
+        let task = tokio::spawn({
+            let (waiters, clock) = (Arc::clone(&waiters), clock.clone());
+            async move { waiters.changed(&clock, &ID, LONG, async { SAME }).await }
+        });
+        while waiters.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        waiters.wake(&RecordId::from_bytes([8; 32]));
+        clock.advance(LONG / 2);
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished());
+        clock.advance(LONG);
+        assert_eq!(task.await.expect("it ends"), Ok(()));
     }
 
     #[tokio::test]
@@ -179,7 +218,7 @@ mod tests {
         let waiters = Arc::new(Waiters::new());
         let task = tokio::spawn({
             let waiters = Arc::clone(&waiters);
-            async move { waiters.changed(&ID, LONG, async || Ok::<_, ()>(false)).await }
+            async move { waiters.changed(&Clock::manual(), &ID, LONG, async { SAME }).await }
         });
         while waiters.waiting() == 0 {
             tokio::task::yield_now().await;
