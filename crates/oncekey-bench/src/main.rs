@@ -1,2 +1,96 @@
-//! Benches.
-fn main() {}
+//! Benches: what oncekey costs beside what it stands in front of or competes with.
+//!
+//! 1. Everything compared is measured in the same run, in rounds that take turns, and the medians
+//!    are compared: machines differ and drift, ratios much less.
+//! 2. A bench starts its peers itself, on free ports of the loopback, and stops by itself.
+//! 3. A bench fails if an answer was wrong: speed of errors is no speed.
+//!
+//! Results go to standard output as `name value unit`, ratios last; progress to standard error.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Figures are what it is for.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+mod gateway;
+mod layer;
+mod nginx;
+mod plain;
+mod process;
+mod report;
+mod wrk;
+
+use report::Format;
+
+/// Measures oncekey; `cargo xtask bench` builds and starts it
+#[derive(Parser)]
+#[command(name = "oncekey-bench")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The gateway against nginx: new keys, replays, no keys, memory at rest
+    Gateway(GatewayArgs),
+    /// The layer around an axum handler, in one process
+    Layer(Shared),
+}
+
+#[derive(Args)]
+struct GatewayArgs {
+    /// The built gateway
+    #[arg(long, value_name = "FILE")]
+    gateway: PathBuf,
+    /// How long each measurement of a round takes
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Connections that the load comes over
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=1024))]
+    connections: u32,
+    #[command(flatten)]
+    shared: Shared,
+}
+
+#[derive(Args)]
+struct Shared {
+    /// Rounds, of which the medians count
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Shared {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Lines }
+    }
+}
+
+fn main() -> ExitCode {
+    let (measured, format) = match Cli::parse().command {
+        Command::Gateway(args) => {
+            let load = gateway::Load {
+                rounds: args.shared.rounds,
+                seconds: args.seconds,
+                connections: args.connections,
+            };
+            (gateway::run(&args.gateway, &load), args.shared.format())
+        }
+        Command::Layer(shared) => (layer::run(shared.rounds), shared.format()),
+    };
+    match measured {
+        Ok(report) => {
+            report.print(format);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("oncekey-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -57,10 +57,10 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The secret derived from a text that people chose, such as an environment variable.
+    /// The secret derived from what people chose, such as an environment variable.
     #[must_use]
-    pub fn from_text(text: &str) -> Self {
-        Self(blake3::derive_key("oncekey secret from text 1", text.as_bytes()))
+    pub fn derived(from: &[u8]) -> Self {
+        Self(blake3::derive_key("oncekey secret from text 1", from))
     }
 
     /// The secret's bytes, for the store that keeps it.
@@ -264,3 +264,7 @@ pub(crate) fn frame(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     hasher.update(&(bytes.len() as u64).to_le_bytes());
     hasher.update(bytes);
 }
+
+#[cfg(test)]
+#[path = "fingerprint/tests.rs"]
+mod tests;

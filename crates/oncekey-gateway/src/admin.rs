@@ -1,0 +1,146 @@
+//! The admin listener: health, readiness and metrics (A6).
+//!
+//! 1. These three are open, and nothing else is here. It listens on loopback by default.
+//! 2. `Host` must be an address or `localhost`, so that a page in somebody's browser cannot read
+//!    it by pointing a name of its own at this address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use oncekey::store::Inspect;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// Whether the gateway takes requests. Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<AtomicU8>);
+
+impl Readiness {
+    /// It is stopping (U5).
+    pub fn drain(&self) {
+        self.0.fetch_max(1, Ordering::Relaxed);
+    }
+
+    /// Its store failed.
+    pub fn fail(&self) {
+        self.0.fetch_max(2, Ordering::Relaxed);
+    }
+
+    fn told(&self) -> (StatusCode, &'static str) {
+        match self.0.load(Ordering::Relaxed) {
+            0 => (StatusCode::OK, "ready\n"),
+            1 => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "the store failed\n"),
+        }
+    }
+}
+
+/// What the admin listener tells about.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Whether requests are taken.
+    pub readiness: Readiness,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// The store, for how many records stand where.
+    pub store: Arc<dyn Inspect>,
+}
+
+impl Admin {
+    /// Serves until `stop`.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: CancellationToken,
+    ) -> std::io::Result<()> {
+        axum::serve(listener, self.router())
+            .with_graceful_shutdown(async move { stop.cancelled().await })
+            .await
+    }
+
+    fn router(self) -> Router {
+        Router::new()
+            .route("/healthz", get(|| async { "alive\n" }))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .layer(middleware::from_fn(local_names))
+            .with_state(self)
+    }
+}
+
+async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    admin.readiness.told()
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    match admin.store.counts().await {
+        Ok(counts) => {
+            let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            admin.metrics.unknown_records.set(gauge(counts.unknown));
+            admin.metrics.held_records.set(gauge(counts.in_progress));
+        }
+        // The other figures are still worth having.
+        Err(error) => tracing::warn!(%error, "records could not be counted"),
+    }
+    let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match admin.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, media_type)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// Refuses requests that came by a name of somebody else's.
+async fn local_names(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().host()).unwrap_or_default();
+    if is_local(host) {
+        next.run(request).await
+    } else {
+        let text = "use the listener's address: names are not answered here\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a6_only_addresses_and_localhost_are_answered() {
+        for host in ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "localhost:1", "LOCALHOST"] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in ["evil.example:9090", "evil.example", "", "127.0.0.1.evil.example"] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn u5_readiness_never_comes_back() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.told().0, 200);
+        readiness.fail();
+        readiness.drain();
+        assert_eq!(readiness.told(), (StatusCode::SERVICE_UNAVAILABLE, "the store failed\n"));
+    }
+}

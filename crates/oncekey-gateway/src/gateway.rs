@@ -1,0 +1,262 @@
+//! The gateway: the library's layer around the proxy, on a store, with an admin listener.
+//!
+//! [`Gateway::start`] builds it from a configuration; `serve` and `demo` run the same one.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncekey::clock::Clock;
+use oncekey::engine::{Engine, Limits};
+use oncekey::events::Observer;
+use oncekey::fingerprint::Secret;
+use oncekey::http::Layer;
+use oncekey::store::{EmbeddedStore, Inspect, MemoryStore, Store, embedded};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer as _;
+
+use crate::admin::{Admin, Readiness};
+use crate::answer::Application;
+use crate::config::{Config, Loaded, NoUpstream, StoreKind};
+use crate::listener::{self, BindError, Listener, Serving, Stopped};
+use crate::metrics::Metrics;
+use crate::proxy::{Proxy, Upgrades};
+use crate::routes::{self, Routes};
+use crate::upstream::{Address, AddressError, Bounds};
+
+/// How often expired records are deleted (T3).
+const SWEEP: Duration = Duration::from_secs(3600);
+/// How many at a time (T3).
+const SWEEP_BATCH: usize = 10_000;
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    config: Config,
+    engine: Engine,
+    routes: Routes,
+    readiness: Readiness,
+    serving: Serving,
+    upgrades: Upgrades,
+    admin: SocketAddr,
+    stop_admin: CancellationToken,
+    store_failed: CancellationToken,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No application is named.
+    #[error(transparent)]
+    NoUpstream(#[from] NoUpstream),
+    /// The application's address is of no use.
+    #[error(transparent)]
+    Upstream(#[from] AddressError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] embedded::OpenError),
+    /// The address for clients cannot be taken.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The address for the admin listener cannot be taken.
+    #[error("the admin address {address} cannot be taken: {source}; choose another with --admin")]
+    Admin {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Threads or runtimes cannot be made.
+    #[error("the workers cannot be started: {0}")]
+    Workers(#[source] std::io::Error),
+}
+
+/// The store, by what is needed of it.
+struct Opened {
+    store: Arc<dyn Store>,
+    inspect: Arc<dyn Inspect>,
+    secret: Secret,
+    failed: CancellationToken,
+}
+
+fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::OpenError> {
+    let observer: Arc<dyn Observer> = Arc::clone(metrics) as _;
+    match config.store.kind {
+        StoreKind::Memory => {
+            let store = Arc::new(MemoryStore::new());
+            let failed = CancellationToken::new();
+            Ok(Opened {
+                store: Arc::clone(&store) as _,
+                inspect: store,
+                secret: Secret::random(),
+                failed,
+            })
+        }
+        StoreKind::Embedded => {
+            let options = embedded::Options { observer, ..embedded::Options::default() };
+            let store = Arc::new(EmbeddedStore::open(&config.store.path, options)?);
+            let (secret, failed) = (store.secret(), store.failed());
+            Ok(Opened { store: Arc::clone(&store) as _, inspect: store, secret, failed })
+        }
+    }
+}
+
+impl Gateway {
+    /// Starts it. Both addresses are taken and the store is open when this returns.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
+        let Loaded { config, secret, .. } = loaded;
+        let url = config.upstream_url()?;
+        let address: Address = format!("http://{}", url.authority()).parse()?;
+        let listener = Listener::bind(settings(&config))?;
+        let admin = bind_admin(config.admin.listen).await?;
+        let metrics = Arc::new(Metrics::new());
+        let Opened { store, inspect, secret: kept, failed } = open(&config, &metrics)?;
+        let secret = secret.map_or(kept, |text| Secret::derived(text.as_bytes()));
+        let engine =
+            Engine::with(store, Clock::real(), Arc::clone(&metrics) as _, Limits::default());
+        // Here, not in a worker: this runtime lives longest.
+        engine.start();
+        let routes = Routes::new(&config);
+        let layer = layer(&config, &engine, &routes, secret);
+        let upgrades = Upgrades::default();
+        let proxy = {
+            let (config, upgrades) = (config.clone(), upgrades.clone());
+            move || proxy(&address, &config, &upgrades)
+        };
+        let serving = listener
+            .serve(move |_| layer.layer(Application::new(proxy())))
+            .map_err(StartError::Workers)?;
+        let readiness = Readiness::default();
+        let stop_admin = CancellationToken::new();
+        let admin_address = admin.local_addr().unwrap_or(config.admin.listen);
+        let told = Admin { readiness: readiness.clone(), metrics, store: inspect };
+        tokio::spawn(told.serve(admin, stop_admin.clone()));
+        tokio::spawn(sweep(engine.clone(), stop_admin.clone()));
+        let mut gateway = Self {
+            config,
+            engine,
+            routes,
+            readiness,
+            serving,
+            upgrades,
+            admin: admin_address,
+            stop_admin,
+            store_failed: failed,
+        };
+        gateway.config.admin.listen = admin_address;
+        Ok(gateway)
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.serving.address()
+    }
+
+    /// Where its health and metrics are told.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The configuration it runs by.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns when the store has failed: nothing can be promised from then on (X7).
+    pub async fn store_failed(&self) {
+        self.store_failed.cancelled().await;
+    }
+
+    /// Fails readiness for good.
+    pub fn fail(&self) {
+        self.readiness.fail();
+    }
+
+    /// Puts another configuration's routes in force (A5). The caller has asked
+    /// [`Config::reload_refusal`] before.
+    pub fn reload(&mut self, config: Config) {
+        self.routes.replace(&config);
+        self.config = config;
+    }
+
+    /// Stops gracefully (U5): readiness fails, the delay passes, new keyed work is refused,
+    /// waiters are answered, running work is finished within the bound, and what is cut off
+    /// becomes unknown. Says how many runs were cut off.
+    pub async fn stop(self) -> usize {
+        self.readiness.drain();
+        tokio::time::sleep(self.config.server.drain_delay).await;
+        let bound = self.config.server.drain_timeout;
+        let mut cut = 0;
+        let drained = async {
+            self.upgrades.end().await;
+            cut = self.engine.stop(bound).await;
+        };
+        // A little longer than the work: what is cut off must still be written down.
+        let grace = bound + Duration::from_secs(5);
+        if self.serving.stop(grace, drained).await == Stopped::CutOff {
+            tracing::warn!("connections were cut off");
+        }
+        self.stop_admin.cancel();
+        cut
+    }
+}
+
+fn settings(config: &Config) -> listener::Settings {
+    let mut settings = listener::Settings::new(config.server.listen);
+    settings.head_timeout = config.server.header_timeout;
+    settings.head_bytes = usize::try_from(config.server.max_header_bytes).unwrap_or(64 << 10);
+    settings
+}
+
+async fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Admin { address, source })
+}
+
+fn layer(config: &Config, engine: &Engine, routes: &Routes, secret: Secret) -> Layer {
+    let routes = routes.clone();
+    Layer::new(engine.clone(), routes::scoping(config), secret)
+        .with_policies(move |parts| routes.find(parts))
+        .with_cors(routes::cors(config))
+        .with_problem_base(config.problem.type_base.as_str())
+}
+
+fn proxy(address: &Address, config: &Config, upgrades: &Upgrades) -> Proxy {
+    let mut bounds = Bounds::default();
+    bounds.connect = config.upstream.connect_timeout;
+    bounds.idle = config.upstream.idle_timeout;
+    bounds.kept = usize::try_from(config.upstream.max_idle).unwrap_or(bounds.kept);
+    Proxy::with_bounds(address.clone(), bounds, Clock::real())
+        .with_timeout(config.upstream.timeout)
+        .with_upgrades(upgrades.clone())
+}
+
+/// Deletes what expired, every hour, in batches, until none is left (T3).
+async fn sweep(engine: Engine, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
+        loop {
+            match engine.store().purge_expired(SWEEP_BATCH).await {
+                Ok(0) => break,
+                Ok(count) => tracing::debug!(count, "expired records were deleted"),
+                Err(error) => {
+                    tracing::warn!(%error, "expired records could not be deleted");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Where the store's files are, if it has any.
+#[must_use]
+pub fn data_folder(config: &Config) -> Option<PathBuf> {
+    (config.store.kind == StoreKind::Embedded).then(|| config.store.path.clone())
+}

@@ -1,0 +1,121 @@
+//! `oncekey serve`: the gateway until a signal ends it (A2, A5, U5).
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{Exit, ServeArgs};
+use crate::config::{self, Loaded, Severity};
+use crate::gateway::{Gateway, StartError, data_folder};
+use crate::{folder, logs};
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: ServeArgs) -> ExitCode {
+    let loaded = match load(&args) {
+        Ok(loaded) => loaded,
+        Err(error) => return refuse(Exit::No, &error),
+    };
+    if let Err(error) = logs::start(&loaded.config.log) {
+        return refuse(Exit::Trouble, &error);
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(Exit::Trouble, &error),
+    };
+    runtime.block_on(serve(&args, loaded)).into()
+}
+
+fn load(args: &ServeArgs) -> Result<Loaded, config::LoadError> {
+    config::load(args.config.as_deref(), std::env::vars_os(), &args.flags())
+}
+
+#[allow(clippy::print_stderr)] // Before there is a log.
+fn refuse(exit: Exit, error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("oncekey: {error}");
+    exit.into()
+}
+
+async fn serve(args: &ServeArgs, loaded: Loaded) -> Exit {
+    for remark in &loaded.remarks {
+        match remark.severity {
+            Severity::Note => tracing::info!("{remark}"),
+            _ => tracing::warn!("{remark}"),
+        }
+    }
+    if let Some(folder) = data_folder(&loaded.config)
+        && let Some(doubt) = folder::doubt(&folder)
+    {
+        tracing::warn!(folder = %folder.display(), "THE DATA FOLDER IS NOT SAFE: {doubt}");
+    }
+    let signals = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
+    );
+    let (Ok(terminate), Ok(interrupt), Ok(hangup)) = signals else {
+        tracing::error!("signals cannot be listened to");
+        return Exit::Trouble;
+    };
+    match Gateway::start(loaded).await {
+        Ok(gateway) => {
+            tracing::info!(
+                listen = %gateway.address(),
+                admin = %gateway.admin(),
+                "listening"
+            );
+            until_stopped(args, gateway, (terminate, interrupt, hangup)).await
+        }
+        Err(error) => {
+            tracing::error!("{error}");
+            match error {
+                StartError::NoUpstream(_) | StartError::Upstream(_) => Exit::Usage,
+                _ => Exit::Trouble,
+            }
+        }
+    }
+}
+
+async fn until_stopped(
+    args: &ServeArgs,
+    mut gateway: Gateway,
+    (mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal),
+) -> Exit {
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload(args, &mut gateway),
+            () = gateway.store_failed() => {
+                // Nothing is retried on a doubtful file (X7).
+                gateway.fail();
+                tracing::error!("the store failed: the process ends; see the message before");
+                return Exit::Trouble;
+            }
+        }
+    }
+    tracing::info!("stopping: running work is finished first");
+    let cut = gateway.stop().await;
+    if cut > 0 {
+        tracing::warn!(cut, "runs were cut off: their outcome is unknown");
+    }
+    tracing::info!("stopped");
+    Exit::Done
+}
+
+/// Reads the configuration again and puts its routes in force, if nothing else changed (A5).
+fn reload(args: &ServeArgs, gateway: &mut Gateway) {
+    let loaded = match load(args) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            tracing::error!("the new configuration is refused, the old one stays: {error}");
+            return;
+        }
+    };
+    if let Some(refusal) = gateway.config().reload_refusal(&loaded.config) {
+        tracing::error!("the new configuration is refused, the old one stays: {refusal}");
+        return;
+    }
+    gateway.reload(loaded.config);
+    tracing::info!("reloaded: the new routes are in force");
+}

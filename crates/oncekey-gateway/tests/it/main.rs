@@ -1,0 +1,4 @@
+//! The gateway's tests through real sockets.
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod proxy;

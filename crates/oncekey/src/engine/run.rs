@@ -1,0 +1,301 @@
+//! A run: the right to do the work, and the duty to say how it ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::{Kept, Ticket};
+use super::{FIRST_PAUSE, LONGEST_PAUSE, Shared};
+use crate::clock::Stamp;
+use crate::events::{Event, RunEnd};
+use crate::record::{Lease, Outcome, Retention, Why};
+use crate::store::{Ending, Held, StoreError};
+
+/// How long the client waits for an ending that cannot be stored (O6).
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The right to do the work, and the duty to end it.
+///
+/// End it by [`complete`](Self::complete), [`retry`](Self::retry), [`release`](Self::release) or
+/// [`abandon`](Self::abandon). One that is dropped is abandoned: nobody knows what it did.
+#[derive(Debug)]
+#[must_use = "a run that is dropped is abandoned"]
+pub struct Run {
+    shared: Arc<Shared>,
+    lease: Lease,
+    ticket: Option<Ticket>,
+    began: Stamp,
+    told: CancellationToken,
+}
+
+/// What became of a run's ending.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunEnded {
+    /// It is stored.
+    Stored {
+        /// How long it stays.
+        expires_in: Duration,
+    },
+    /// The lease was somebody else's by then: nothing is stored (L3).
+    Lost,
+    /// It is not stored yet, and is being tried in the background (O6).
+    Unstored,
+}
+
+impl Run {
+    pub(super) fn begin(shared: Arc<Shared>, lease: Lease, terms: (Duration, Duration)) -> Self {
+        let (ttl, max_run) = terms;
+        let began = shared.clock.now();
+        let told = CancellationToken::new();
+        let kept = Kept { lease, ttl, until: began.after(max_run), told: told.clone() };
+        let ticket = Some(shared.keeper.enter(kept));
+        shared.observer.note(Event::RunStarted);
+        Self { shared, lease, ticket, began, told }
+    }
+
+    /// The lease under which the work runs.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Cancelled when the run has lasted `max_run` and its lease is no longer renewed (L1).
+    #[must_use]
+    pub fn told(&self) -> &CancellationToken {
+        &self.told
+    }
+
+    /// Writes the outcome. It is durable when this returns [`RunEnded::Stored`].
+    pub async fn complete(mut self, outcome: Outcome, keep: Retention) -> RunEnded {
+        self.finish(Finish::Complete(outcome, keep)).await
+    }
+
+    /// Ends without an outcome: running again is acceptable. Those who wait for this run in this
+    /// process get `answer`.
+    pub async fn retry(
+        mut self,
+        status: u16,
+        keep: Retention,
+        answer: Option<Outcome>,
+    ) -> RunEnded {
+        if let Some(answer) = answer {
+            self.shared.lobby.leave_answer(&self.lease.id, self.lease.attempt, &answer);
+        }
+        self.finish(Finish::End(Ending::Retry { status, keep })).await
+    }
+
+    /// Ends it as if it had never been: only for who knows that nothing happened.
+    pub async fn release(mut self) -> RunEnded {
+        self.finish(Finish::End(Ending::Release)).await
+    }
+
+    /// Ends it unknown.
+    pub async fn abandon(mut self, why: Why) -> RunEnded {
+        self.finish(Finish::unknown(why)).await
+    }
+
+    /// Stores the ending. The first try is waited for; if it fails, the next ones go on in the
+    /// background, and are waited for a little.
+    async fn finish(&mut self, finish: Finish) -> RunEnded {
+        let Some(ticket) = self.ticket.take() else { return RunEnded::Lost };
+        let ending = EndingRun {
+            shared: Arc::clone(&self.shared),
+            lease: self.lease,
+            ticket,
+            began: self.began,
+            finish: Some(finish),
+            tries: Tries::First,
+        };
+        ending.store().await
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let why = if std::thread::panicking() { Why::Panicked } else { Why::Abandoned };
+        let ending = EndingRun {
+            shared: Arc::clone(&self.shared),
+            lease: self.lease,
+            ticket,
+            began: self.began,
+            finish: Some(Finish::unknown(why)),
+            tries: Tries::First,
+        };
+        // Its own drop goes on in the background.
+        drop(ending);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Finish {
+    Complete(Outcome, Retention),
+    End(Ending),
+}
+
+impl Finish {
+    fn unknown(why: Why) -> Self {
+        Self::End(Ending::Unknown { why, after: Duration::ZERO })
+    }
+
+    fn label(&self) -> RunEnd {
+        match self {
+            Self::Complete(..) => RunEnd::Completed,
+            Self::End(Ending::Release) => RunEnd::Released,
+            Self::End(Ending::Retry { .. }) => RunEnd::Retry,
+            Self::End(Ending::Unknown { .. }) => RunEnd::Unknown,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Complete(outcome, _) => outcome.bytes().len(),
+            Self::End(_) => 0,
+        }
+    }
+}
+
+/// An ending on its way to the store. Dropped on the way, it goes on in the background: the work
+/// was done, and what it came to must not be lost with a cancelled future (L6).
+struct EndingRun {
+    shared: Arc<Shared>,
+    lease: Lease,
+    ticket: Ticket,
+    began: Stamp,
+    finish: Option<Finish>,
+    tries: Tries,
+}
+
+/// Where an ending is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tries {
+    /// In the future of whoever ends the run, which may be dropped.
+    First,
+    /// In a task of its own. Dropped there, the runtime is going down, and nothing can go on.
+    Background,
+}
+
+impl EndingRun {
+    async fn store(mut self) -> RunEnded {
+        match tokio::time::timeout(PATIENCE, self.once()).await {
+            Ok(Ok(held)) => return self.stored(held),
+            Ok(Err(error)) => {
+                tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
+            }
+            Err(_) => {
+                tracing::error!(record = %self.lease.id, "the store is slow to take an ending")
+            }
+        }
+        let Some(rest) = self.hand_over() else { return RunEnded::Unstored };
+        match tokio::time::timeout(PATIENCE, rest).await {
+            Ok(Ok(ended)) => ended,
+            _ => RunEnded::Unstored,
+        }
+    }
+
+    async fn once(&self) -> Result<Held, StoreError> {
+        match &self.finish {
+            Some(Finish::Complete(outcome, keep)) => {
+                self.shared.store.complete(&self.lease, outcome, *keep).await
+            }
+            Some(Finish::End(how)) => self.shared.store.end(&self.lease, *how).await,
+            None => Ok(Held::Lost { attempt: None }),
+        }
+    }
+
+    /// Takes note of the store's answer; the run is over.
+    fn stored(&mut self, held: Held) -> RunEnded {
+        self.shared.keeper.leave(self.ticket);
+        let Some(finish) = self.finish.take() else { return RunEnded::Lost };
+        let took = self.shared.clock.now().since(self.began);
+        let observer = &self.shared.observer;
+        match held {
+            Held::Ours { expires_in, .. } => {
+                observer.note(Event::RunEnded(finish.label(), took));
+                if let Finish::End(Ending::Unknown { why, .. }) = finish {
+                    observer.note(Event::BecameUnknown(why));
+                }
+                RunEnded::Stored { expires_in }
+            }
+            Held::Lost { attempt } => {
+                observer.note(Event::LeaseLost);
+                if attempt.is_some_and(|attempt| attempt > self.lease.attempt) {
+                    tracing::error!(
+                        record = %self.lease.id,
+                        "two runs: another attempt began before this one ended"
+                    );
+                }
+                RunEnded::Lost
+            }
+        }
+    }
+
+    /// Goes on trying in a task of its own, if the backlog has room.
+    fn hand_over(&mut self) -> Option<tokio::task::JoinHandle<RunEnded>> {
+        let finish = self.finish.take()?;
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let room = self.shared.unstored.take(finish.len(), self.shared.limits.unstored_bytes);
+        let (Some(runtime), Some(room)) = (runtime, room) else {
+            tracing::error!(record = %self.lease.id, "an ending is given up: its lease will end");
+            self.shared.keeper.leave(self.ticket);
+            let took = self.shared.clock.now().since(self.began);
+            self.shared.observer.note(Event::RunEnded(RunEnd::Unstored, took));
+            return None;
+        };
+        let mut rest = Self {
+            shared: Arc::clone(&self.shared),
+            lease: self.lease,
+            ticket: self.ticket,
+            began: self.began,
+            finish: Some(finish),
+            tries: Tries::Background,
+        };
+        let tries = async move {
+            let mut pause = FIRST_PAUSE;
+            let ended = loop {
+                match rest.once().await {
+                    Ok(held) => break rest.stored(held),
+                    Err(_) => rest.shared.clock.sleep(pause).await,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            };
+            rest.shared.unstored.give_back(room);
+            ended
+        };
+        Some(runtime.spawn(self.shared.tasks.track_future(tries)))
+    }
+}
+
+impl Drop for EndingRun {
+    fn drop(&mut self) {
+        if self.tries == Tries::First && self.finish.is_some() {
+            drop(self.hand_over());
+        }
+    }
+}
+
+/// How many bytes of endings wait for the store (O6).
+#[derive(Debug, Default)]
+pub(super) struct Backlog(AtomicUsize);
+
+/// Room taken in the backlog.
+struct Room(usize);
+
+impl Backlog {
+    fn take(&self, bytes: usize, limit: usize) -> Option<Room> {
+        // Even an ending without a body takes room, so that their number is bounded too.
+        let bytes = bytes + 256;
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                taken.checked_add(bytes).filter(|sum| *sum <= limit)
+            })
+            .ok()
+            .map(|_| Room(bytes))
+    }
+
+    fn give_back(&self, room: Room) {
+        self.0.fetch_sub(room.0, Ordering::Relaxed);
+    }
+}

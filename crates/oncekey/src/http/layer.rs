@@ -1,0 +1,83 @@
+//! The layer: what all requests of a service have in common.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use super::cors::Cors;
+use super::policy::Policy;
+use super::scoping::Scoping;
+use super::service::{Front, Once};
+use crate::engine::Engine;
+use crate::fingerprint::Secret;
+
+/// Makes a service's keyed requests happen once.
+///
+/// Put it inside of compression and outside of authentication that answers by itself: what an
+/// outer layer adds is not kept, and what an inner one answers is judged by its status. A layer
+/// around this one that cancels its future, a time-out for instance, changes nothing: the work
+/// goes on and its outcome is kept.
+#[derive(Clone, Debug)]
+pub struct Layer(Arc<Front>);
+
+impl Layer {
+    /// A layer that runs on `engine`, tells callers apart by `scoping`, and digests with `secret`.
+    ///
+    /// The secret belongs to the store: another one makes all its fingerprints and principals
+    /// incomparable.
+    #[must_use]
+    pub fn new(engine: Engine, scoping: Scoping, secret: Secret) -> Self {
+        let policy = Arc::new(Policy::default());
+        Self(Arc::new(Front {
+            engine,
+            scoping,
+            secret,
+            policies: Arc::new(move |_| Arc::clone(&policy)),
+            cors: Cors::default(),
+            problem_base: None,
+        }))
+    }
+
+    /// One policy for all requests.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        let policy = Arc::new(policy);
+        self.with_policies(move |_| Arc::clone(&policy))
+    }
+
+    /// The policy that `find` returns for each request.
+    #[must_use]
+    pub fn with_policies(
+        self,
+        find: impl Fn(&Parts) -> Arc<Policy> + Send + Sync + 'static,
+    ) -> Self {
+        self.map(|front| front.policies = Arc::new(find))
+    }
+
+    /// Answers browsers of these origins (P2).
+    #[must_use]
+    pub fn with_cors(self, cors: Cors) -> Self {
+        self.map(|front| front.cors = cors)
+    }
+
+    /// Puts the types of problems under this URL (H).
+    #[must_use]
+    pub fn with_problem_base(self, base: impl Into<Arc<str>>) -> Self {
+        let base = base.into();
+        self.map(|front| front.problem_base = Some(base))
+    }
+
+    fn map(self, change: impl FnOnce(&mut Front)) -> Self {
+        let mut front = Arc::unwrap_or_clone(self.0);
+        change(&mut front);
+        Self(Arc::new(front))
+    }
+}
+
+impl<S> tower_layer::Layer<S> for Layer {
+    type Service = Once<S>;
+
+    fn layer(&self, inner: S) -> Once<S> {
+        Once::new(inner, Arc::clone(&self.0))
+    }
+}

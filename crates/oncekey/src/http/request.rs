@@ -1,0 +1,355 @@
+//! What a request wishes: its key, whose it is, and its fingerprint (K, S, F).
+//!
+//! The order matters. Headers are judged before the body is read, so that a malformed key costs
+//! nothing; the body is read and hashed before the claim, so that a client that leaves during its
+//! upload leaves no record (F4).
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, UPGRADE};
+use http::request::Parts;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use super::body::{BoxError, RequestBody};
+use super::policy::{KeyForm, KeyNeed, KeyRules, KeySource, Policy, Query};
+use super::problem::{Code, Problem};
+use super::scoping::normalised;
+use super::service::Front;
+use crate::clock::Stamp;
+use crate::fingerprint::{BodyReader, Fingerprint, json};
+use crate::key::{InvalidKey, Key, RecordId};
+use crate::record::{Kind, LeaseToken};
+use crate::store::Claim;
+
+/// What the layer does with a request.
+pub(super) enum Wish<B> {
+    /// No key: it passes as it is.
+    Pass(RequestBody<B>),
+    /// It runs once.
+    Once(Box<Claim>, Bytes),
+    /// It does not run. The body is given back, for a mode that only observes.
+    Refused(Problem, RequestBody<B>),
+}
+
+/// Reads the wish of a request that keys apply to.
+pub(super) async fn wish<B>(front: &Front, policy: &Policy, parts: &mut Parts, body: B) -> Wish<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let in_headers = match header_key(policy, &parts.headers) {
+        Ok(key) => key,
+        Err(problem) => return Wish::Refused(problem, RequestBody::stream(body)),
+    };
+    let pointers = policy.keys.iter().any(|source| matches!(source, KeySource::Body(_)));
+    if in_headers.is_none() && !pointers {
+        return match policy.need {
+            KeyNeed::Optional => Wish::Pass(RequestBody::stream(body)),
+            KeyNeed::Required => {
+                Wish::Refused(Problem::new(Code::MissingKey), RequestBody::stream(body))
+            }
+        };
+    }
+    // The key counts, so the protocol is not changed under it (K7).
+    parts.headers.remove(UPGRADE);
+    let scope = match front.scoping.scope(parts, policy) {
+        Ok(scope) => scope,
+        Err(_) => {
+            let problem = Problem::new(Code::MissingTenant);
+            return Wish::Refused(problem, RequestBody::stream(body));
+        }
+    };
+    let (bytes, reader) = match read(policy, &parts.headers, body).await {
+        Ok(read) => read,
+        Err((problem, body)) => return Wish::Refused(*problem, body),
+    };
+    let key = match key(policy, in_headers, parts, &bytes, front.engine.clock().now()) {
+        Ok(Some(key)) => key,
+        Ok(None) if policy.need == KeyNeed::Optional => {
+            return Wish::Pass(RequestBody::whole(bytes));
+        }
+        Ok(None) => {
+            return Wish::Refused(Problem::new(Code::MissingKey), RequestBody::whole(bytes));
+        }
+        Err(problem) => return Wish::Refused(problem, RequestBody::whole(bytes)),
+    };
+    let fingerprint = fingerprint(front, policy, parts, reader);
+    let claim = Claim {
+        id: RecordId::derive(Kind::Request, &scope, &key),
+        kind: Kind::Request,
+        scope,
+        key,
+        principal: front.scoping.principal(parts, &front.secret),
+        fingerprint,
+        token: LeaseToken::random(),
+        lease: policy.lease,
+        horizon: policy.horizon,
+        on_unknown: policy.on_unknown,
+        age: Duration::ZERO,
+        memo: Bytes::new(),
+    };
+    Wish::Once(Box::new(claim), bytes)
+}
+
+fn invalid(why: InvalidKey) -> Problem {
+    Problem::new(Code::InvalidKey).with_detail(sentence(&why.to_string()))
+}
+
+fn refused(detail: &str) -> Problem {
+    Problem::new(Code::InvalidKey).with_detail(detail)
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The key in the headers. Two sources with different values are an error (K1), and so are two
+/// lines of one header, equal or not (K3).
+fn header_key(policy: &Policy, headers: &HeaderMap) -> Result<Option<Key>, Problem> {
+    let mut found: Option<Key> = None;
+    for source in &policy.keys {
+        let KeySource::Header(name) = source else { continue };
+        let mut lines = headers.get_all(name).into_iter();
+        let Some(value) = lines.next() else { continue };
+        if lines.next().is_some() {
+            return Err(refused("The key header is sent more than once"));
+        }
+        let key = Key::from_header(value.as_bytes(), policy.syntax).map_err(invalid)?;
+        if found.as_ref().is_some_and(|known| *known != key) {
+            return Err(refused("Two sources of the key have different values"));
+        }
+        found = Some(key);
+    }
+    Ok(found)
+}
+
+/// The key, from headers and body together.
+fn key(
+    policy: &Policy,
+    in_headers: Option<Key>,
+    parts: &Parts,
+    body: &[u8],
+    now: Stamp,
+) -> Result<Option<Key>, Problem> {
+    let mut found = in_headers;
+    for source in &policy.keys {
+        let KeySource::Body(pointer) = source else { continue };
+        let Some(text) = body_key(&parts.headers, body, pointer)? else { continue };
+        let key = Key::from_text(&text).map_err(invalid)?;
+        if found.as_ref().is_some_and(|known| *known != key) {
+            return Err(refused("Two sources of the key have different values"));
+        }
+        found = Some(key);
+    }
+    if let Some(key) = &found {
+        obeys(&policy.key_rules, key, now)?;
+    }
+    Ok(found)
+}
+
+fn body_key(headers: &HeaderMap, body: &[u8], pointer: &str) -> Result<Option<String>, Problem> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let media_type = headers.get(CONTENT_TYPE).map(|value| essence(value.as_bytes()));
+    let says_json = media_type.as_deref().is_some_and(|essence| {
+        essence == b"application/json" || essence.ends_with(b"+json") || essence == b"text/json"
+    });
+    match json::string_at(body, pointer) {
+        Ok(text) => Ok(text),
+        // A form or a picture has no members to look for. What claims to be JSON, or claims
+        // nothing, must not slip by unprotected because of a stray byte.
+        Err(json::NoString::NotJson) if media_type.is_some() && !says_json => Ok(None),
+        Err(why) => Err(Problem::new(Code::InvalidKey).with_detail(sentence(&why.to_string()))),
+    }
+}
+
+/// The rules of K5.
+fn obeys(rules: &KeyRules, key: &Key, now: Stamp) -> Result<(), Problem> {
+    let text = key.as_str();
+    if text.len() < rules.min_length {
+        return Err(refused("The key is shorter than this route allows"));
+    }
+    if rules.refused.iter().any(|word| word.eq_ignore_ascii_case(text)) {
+        return Err(refused("The key is a word that clients send by mistake"));
+    }
+    let uuid = uuid_version(text);
+    if rules.form == KeyForm::Uuid && uuid.is_none() {
+        return Err(refused("The key must be a UUID"));
+    }
+    if let (Some(max_age), Some((7, millis))) = (rules.max_age, uuid) {
+        let made = Stamp::from_micros(millis.saturating_mul(1_000));
+        if now.since(made) > max_age {
+            return Err(refused("The key was made longer ago than answers are kept"));
+        }
+    }
+    Ok(())
+}
+
+/// The version of a UUID in its usual text form, and the 48 bits that are a time in version 7.
+fn uuid_version(text: &str) -> Option<(u8, u64)> {
+    let bytes = text.as_bytes();
+    let dashes = [8, 13, 18, 23];
+    let well_formed = bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| {
+            if dashes.contains(&at) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
+        });
+    if !well_formed {
+        return None;
+    }
+    let version = char::from(bytes[14]).to_digit(16)?;
+    let millis = u64::from_str_radix(&format!("{}{}", &text[..8], &text[9..13]), 16).ok()?;
+    Some((u8::try_from(version).ok()?, millis))
+}
+
+/// Reads and hashes the body up to the limit (F4).
+async fn read<B>(
+    policy: &Policy,
+    headers: &HeaderMap,
+    body: B,
+) -> Result<(Bytes, BodyReader), (Box<Problem>, RequestBody<B>)>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let limit = policy.max_request_body;
+    let too_large = || Box::new(Problem::new(Code::RequestTooLarge));
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > limit as u64) {
+        return Err((too_large(), RequestBody::stream(body)));
+    }
+    let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let mut reader = policy.body.reader(content_type);
+    let mut pieces = Pieces::default();
+    let mut body = Box::pin(body);
+    let collected = {
+        let collect = async {
+            while let Some(frame) = body.as_mut().frame().await {
+                let Ok(frame) = frame else { return Some(Code::RequestIncomplete) };
+                let Ok(data) = frame.into_data() else { continue };
+                pieces.push(data.clone());
+                if pieces.length > limit {
+                    return Some(Code::RequestTooLarge);
+                }
+                reader.chunk(&data);
+            }
+            None
+        };
+        tokio::time::timeout(policy.body_timeout, pin!(collect)).await
+    };
+    match collected {
+        Ok(None) => Ok((pieces.join(), reader)),
+        Ok(Some(Code::RequestTooLarge)) => Err((too_large(), pieces.resume(body))),
+        Ok(Some(code)) => {
+            let problem = Problem::new(code).with_status(http::StatusCode::BAD_REQUEST);
+            Err((Box::new(problem), pieces.resume(body)))
+        }
+        Err(_) => Err((Box::new(Problem::new(Code::RequestIncomplete)), pieces.resume(body))),
+    }
+}
+
+/// The pieces of a body; one piece, the usual case, is never copied.
+#[derive(Default)]
+struct Pieces {
+    pieces: Vec<Bytes>,
+    length: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        self.length += piece.len();
+        self.pieces.push(piece);
+    }
+
+    fn join(mut self) -> Bytes {
+        if self.pieces.len() == 1 {
+            return self.pieces.pop().unwrap_or_default();
+        }
+        let mut whole = BytesMut::with_capacity(self.length);
+        for piece in &self.pieces {
+            whole.extend_from_slice(piece);
+        }
+        whole.freeze()
+    }
+
+    /// The body again, what was read of it first.
+    fn resume<B>(self, rest: Pin<Box<B>>) -> RequestBody<B> {
+        RequestBody::resumed(self.join(), rest)
+    }
+}
+
+/// The fingerprint (F1, F3, F5).
+fn fingerprint(front: &Front, policy: &Policy, parts: &Parts, body: BodyReader) -> Fingerprint {
+    let mut digest = policy.recipe(&front.secret).digester(&front.secret);
+    digest.field(parts.method.as_str().as_bytes());
+    digest.field(normalised(parts.uri.path()).as_bytes());
+    match (policy.query, parts.uri.query()) {
+        (Query::Raw, query) => digest.field(query.unwrap_or_default().as_bytes()),
+        (Query::Sorted, query) => {
+            let mut pairs: Vec<_> = query.unwrap_or_default().split('&').collect();
+            // Stable, so that repeated names keep their order.
+            pairs.sort_by_key(|pair| pair.split('=').next().unwrap_or_default().to_owned());
+            digest.field(pairs.join("&").as_bytes())
+        }
+    };
+    let content_type = parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    digest.field(&content_type.map(comparable).unwrap_or_default());
+    for name in policy.headers.iter().filter(|name| !varies(name)) {
+        digest.field(name.as_str().as_bytes());
+        let values = parts.headers.get_all(name);
+        digest.field(&(values.iter().count() as u64).to_le_bytes());
+        for value in values {
+            digest.field(value.as_bytes());
+        }
+    }
+    digest.body(body, &policy.body);
+    digest.finish()
+}
+
+/// The media type alone, in lower case.
+fn essence(content_type: &[u8]) -> Vec<u8> {
+    let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
+    content_type[..end].trim_ascii().to_ascii_lowercase()
+}
+
+/// The content type without what clients vary: charset and boundary (F1).
+fn comparable(content_type: &[u8]) -> Vec<u8> {
+    let mut text = essence(content_type);
+    for parameter in content_type.split(|byte| *byte == b';').skip(1) {
+        let parameter = parameter.trim_ascii();
+        let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+        let varies = [&b"charset"[..], b"boundary", b""];
+        if !varies.iter().any(|varying| name.eq_ignore_ascii_case(varying)) {
+            text.push(b';');
+            text.extend_from_slice(parameter);
+        }
+    }
+    text
+}
+
+/// Whether any header that could carry the key is there.
+pub(super) fn has_key_header(policy: &Policy, headers: &HeaderMap) -> bool {
+    policy.keys.iter().any(|source| match source {
+        KeySource::Header(name) => headers.contains_key(name),
+        KeySource::Body(_) => false,
+    })
+}
+
+/// Headers that must never make two tries of one request differ (F3).
+fn varies(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "authorization" | "traceparent" | "tracestate" | "date" | "user-agent" | "cookie"
+    )
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,180 @@
+//! The buckets of records that ended: found, made and deleted by the writer alone.
+//!
+//! The storage engine does not look whether a keyspace was deleted when it writes: a write to a
+//! deleted bucket vanishes in silence. So nobody else may do either.
+
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+
+use super::layout::Bucket;
+use super::view::Keyspaces;
+use crate::clock::Stamp;
+use crate::key::RecordId;
+use crate::record::codec::{self, DecodeError};
+use crate::record::{Record, Standing};
+
+/// Every bucket there is, newest first.
+pub(super) struct Buckets {
+    database: Database,
+    options: KeyspaceCreateOptions,
+    live: Keyspace,
+    open: Vec<Open>,
+    /// Deleted ones go there: whoever drops a last handle deletes files, for as long as it takes.
+    deleted: SyncSender<Keyspace>,
+}
+
+struct Open {
+    name: Bucket,
+    keyspace: Keyspace,
+    /// About how many records it holds.
+    records: usize,
+}
+
+/// A record that was found in a bucket.
+pub(super) struct Ended {
+    pub(super) bucket: Bucket,
+    pub(super) record: Record,
+}
+
+/// Why a look-up gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error(transparent)]
+    Engine(#[from] fjall::Error),
+    /// The stored bytes are no record.
+    #[error("{error}")]
+    Unreadable {
+        /// Where they lie.
+        bucket: Bucket,
+        /// Why.
+        error: DecodeError,
+    },
+}
+
+impl Buckets {
+    pub(super) fn new(
+        database: Database,
+        live: Keyspace,
+        options: KeyspaceCreateOptions,
+        found: Vec<(Bucket, Keyspace)>,
+        deleted: SyncSender<Keyspace>,
+    ) -> Self {
+        let open = found.into_iter().map(|(name, keyspace)| {
+            // The mark is no record.
+            let records = keyspace.approximate_len().saturating_sub(1);
+            Open { name, keyspace, records }
+        });
+        let mut buckets = Self { database, options, live, open: open.collect(), deleted };
+        buckets.sort();
+        buckets
+    }
+
+    /// Newest first: that is where most look-ups that hit end.
+    fn sort(&mut self) {
+        self.open.sort_by_key(|open| std::cmp::Reverse(open.name.end()));
+    }
+
+    /// The record that ended and is not over yet.
+    ///
+    /// There is one at most: whoever takes a record out of a bucket deletes it there, unless it is
+    /// over, and then it stays over.
+    pub(super) fn find(&self, id: &RecordId, now: Stamp) -> Result<Option<Ended>, LookError> {
+        for open in &self.open {
+            // Saves the probe; its bucket only waits for the sweeper.
+            if open.name.over() <= now {
+                continue;
+            }
+            let Some(bytes) = open.keyspace.get(id.as_bytes())? else { continue };
+            let bucket = open.name;
+            let unreadable = |error| LookError::Unreadable { bucket, error };
+            let record = codec::decode(&bytes).map_err(unreadable)?;
+            if record.id != *id {
+                return Err(unreadable(DecodeError::Unknown));
+            }
+            if record.standing(now) != Standing::Gone {
+                return Ok(Some(Ended { bucket, record }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The keyspace of a bucket that is there.
+    pub(super) fn get(&self, name: Bucket) -> Option<&Keyspace> {
+        self.open.iter().find(|open| open.name == name).map(|open| &open.keyspace)
+    }
+
+    /// The keyspace of a bucket, made if it is not there; says whether it was made.
+    pub(super) fn get_or_make(&mut self, name: Bucket) -> fjall::Result<(Keyspace, Made)> {
+        if let Some(open) = self.open.iter_mut().find(|open| open.name == name) {
+            open.records += 1;
+            return Ok((open.keyspace.clone(), Made::Before));
+        }
+        let keyspace = self.database.keyspace(&name.name(), || self.options.clone())?;
+        self.open.push(Open { name, keyspace: keyspace.clone(), records: 1 });
+        self.sort();
+        Ok((keyspace, Made::Now))
+    }
+
+    /// Deletes buckets whose every record is over at `now`, until `limit` records are deleted or
+    /// none is left; says how many records that were, about.
+    pub(super) fn delete_over(&mut self, now: Stamp, limit: usize) -> fjall::Result<Deleted> {
+        let mut deleted = Deleted::default();
+        while deleted.records < limit {
+            let Some(at) = self.open.iter().position(|open| open.name.over() <= now) else { break };
+            let open = self.open.remove(at);
+            deleted.buckets.push(open.keyspace.clone());
+            deleted.records += open.records;
+            self.database.delete_keyspace(open.keyspace)?;
+        }
+        Ok(deleted)
+    }
+
+    /// Hands deleted buckets to whoever may wait for their files to go.
+    pub(super) fn hand_over(&self, deleted: Deleted) {
+        for keyspace in deleted.buckets {
+            if let Err(TrySendError::Full(keyspace) | TrySendError::Disconnected(keyspace)) =
+                self.deleted.try_send(keyspace)
+            {
+                // A pause now is better than a queue without bound.
+                drop(keyspace);
+            }
+        }
+    }
+
+    /// The keyspaces, for readers.
+    pub(super) fn keyspaces(&self) -> Keyspaces {
+        Keyspaces {
+            live: self.live.clone(),
+            ended: self.open.iter().map(|open| open.keyspace.clone()).collect(),
+        }
+    }
+
+    pub(super) fn live(&self) -> &Keyspace {
+        &self.live
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// Whether a bucket is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    Now,
+    Before,
+}
+
+/// Buckets that were deleted, and about how many records they held.
+#[derive(Default)]
+pub(super) struct Deleted {
+    buckets: Vec<Keyspace>,
+    pub(super) records: usize,
+}
+
+impl Deleted {
+    pub(super) fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+}

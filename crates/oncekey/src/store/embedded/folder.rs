@@ -1,0 +1,129 @@
+//! The folder: who holds it, and which format its files have.
+//!
+//! ```text
+//! lock     held by the one process that has the store open
+//! format   one line, "oncekey embedded 1": written and synced before any record
+//! db/      the storage engine's files
+//! ```
+//!
+//! 1. A folder in a newer format is refused before anything is written, the lock file included.
+//! 2. One process has a folder open, and one store in that process.
+//! 3. The folder may hold other files: they are left alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::{Damage, OpenError};
+
+/// The format that this version writes, and the newest that it reads.
+pub(super) const FORMAT: u32 = 1;
+
+const PREFIX: &str = "oncekey embedded ";
+
+/// The longest format file that is looked at, in bytes.
+const MAX_FORMAT_FILE: u64 = 64;
+
+/// A folder that this process holds until the value is dropped.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Locked; the system lets go of it when the file is closed.
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes the folder at `path`, which is made if it is not there.
+    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+        make(path)?;
+        // Before the lock file, which may not be there yet: a refusal changes nothing on disk.
+        read_format(path)?;
+        let lock = lock(path)?;
+        // Again: whoever held the lock until now may have written it since.
+        if read_format(path)?.is_none() {
+            write_format(path)?;
+        }
+        Ok(Self { path: path.to_path_buf(), _lock: lock })
+    }
+
+    /// Where the storage engine's files are.
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join("db")
+    }
+}
+
+fn make(path: &Path) -> Result<(), OpenError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        // Stored answers are nobody else's business.
+        builder.mode(0o700);
+    }
+    builder.create(path).map_err(|error| OpenError::io(path, error))
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let name = path.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&name)
+        .map_err(|error| OpenError::io(&name, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&name, error)),
+    }
+}
+
+/// The folder's format; `None` where there is no store yet.
+fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
+    let name = path.join("format");
+    let found = match read_short(&name) {
+        Ok(text) => text.as_deref().and_then(parse),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if path.join("db").exists() {
+                return Err(OpenError::damaged(&name, Damage::FormatMissing));
+            }
+            return Ok(None);
+        }
+        Err(error) => return Err(OpenError::io(&name, error)),
+    };
+    match found {
+        None => Err(OpenError::damaged(&name, Damage::FormatUnreadable)),
+        Some(found) if found > FORMAT => {
+            Err(OpenError::NewerVersion { path: path.to_path_buf(), found, known: FORMAT })
+        }
+        Some(found) => Ok(Some(found)),
+    }
+}
+
+fn read_short(name: &Path) -> io::Result<Option<String>> {
+    if fs::metadata(name)?.len() > MAX_FORMAT_FILE {
+        return Ok(None);
+    }
+    Ok(String::from_utf8(fs::read(name)?).ok())
+}
+
+fn parse(text: &str) -> Option<u32> {
+    text.strip_prefix(PREFIX)?.strip_suffix('\n')?.parse().ok().filter(|format| *format > 0)
+}
+
+fn write_format(path: &Path) -> Result<(), OpenError> {
+    let (new, name) = (path.join("format.new"), path.join("format"));
+    let write = || {
+        let mut file = File::create(&new)?;
+        writeln!(file, "{PREFIX}{FORMAT}")?;
+        file.sync_all()?;
+        // A crash leaves the whole line or none: the name is given to a file that is on disk.
+        fs::rename(&new, &name)?;
+        File::open(path)?.sync_all()
+    };
+    write().map_err(|error| OpenError::io(&name, error))
+}

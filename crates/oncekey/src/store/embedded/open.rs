@@ -1,0 +1,211 @@
+//! Opening: what the folder holds becomes what the writer knows.
+//!
+//! 1. A folder is taken first, then its files are read; one that is refused is left as it was.
+//! 2. The epoch is raised. One process has a folder open, so every record in progress was held by
+//!    a process that ended: it is unknown at once (U1), in the same batch that raises the epoch.
+//! 3. Versions, batch numbers and the store's time go on above everything that was seen.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
+
+use super::Options;
+use super::buckets::Buckets;
+use super::error::{Damage, OpenError};
+use super::layout::{self, Bucket, EPOCH, LIVE, MARK, META, Mark, SECRET};
+use super::view::View;
+use crate::clock::{Clock, Stamp};
+use crate::decide::{self, Moment};
+use crate::fingerprint::Secret;
+use crate::key::RecordId;
+use crate::record::codec;
+use crate::record::{Record, Version};
+
+/// A folder's content, ready to be served.
+pub(super) struct Opened {
+    pub(super) view: Arc<View>,
+    pub(super) buckets: Buckets,
+    pub(super) secret: Secret,
+    pub(super) mark: Mark,
+    /// How many records are live.
+    pub(super) live: usize,
+}
+
+/// Opens the storage engine's files at `path`.
+pub(super) fn open(
+    path: &Path,
+    options: &Options,
+    deleted: SyncSender<Keyspace>,
+) -> Result<Opened, OpenError> {
+    let engine = |error| OpenError::engine(path, error);
+    let database = database(path, options)?;
+    let each = layout::keyspace_options(options);
+    let meta = database.keyspace(META, || each.clone()).map_err(engine)?;
+    let live = database.keyspace(LIVE, || each.clone()).map_err(engine)?;
+    let ended = ended(path, &database)?;
+
+    let mut mark = Mark::default();
+    for keyspace in [&meta, &live].into_iter().chain(ended.iter().map(|(_, keyspace)| keyspace)) {
+        mark = mark.max(read_mark(path, keyspace)?);
+    }
+    let Identity { secret, epoch } = identity(path, &meta, mark)?;
+    let loaded = Loaded::read(path, &live)?;
+    mark.version = loaded.records.iter().map(|r| r.version.number()).fold(mark.version, u64::max);
+
+    let clock = options.clock.clone().unwrap_or_else(|| Clock::not_before(mark.stamp));
+    let mut start = Start { database: &database, meta: &meta, live: &live, mark };
+    let records = start.write(&clock, &secret, epoch, loaded.records).map_err(engine)?;
+    let mark = start.mark;
+
+    let buckets = Buckets::new(database.clone(), live, each, ended, deleted);
+    let view = View::new(clock, database, buckets.keyspaces(), options.cache_bytes);
+    let count = records.len() + loaded.unreadable.len();
+    loaded.unreadable.into_iter().for_each(|id| view.set_unreadable(id));
+    for record in records {
+        view.put_live(Arc::new(record));
+    }
+    Ok(Opened { view: Arc::new(view), buckets, secret, mark, live: count })
+}
+
+/// The storage engine over the files at `path`.
+fn database(path: &Path, options: &Options) -> Result<Database, OpenError> {
+    let builder = Database::builder(path)
+        .cache_size(options.block_cache_bytes)
+        .max_cached_files(Some(options.max_files))
+        .max_journaling_size(options.journal_bytes)
+        .worker_threads(options.workers);
+    // Damaged files can make the engine panic; nothing of it is left to be used after that.
+    match catch_unwind(AssertUnwindSafe(|| builder.open())) {
+        Ok(opened) => opened.map_err(|error| OpenError::engine(path, error)),
+        Err(_) => Err(OpenError::damaged(path, Damage::EnginePanicked)),
+    }
+}
+
+/// The buckets that are there.
+fn ended(path: &Path, database: &Database) -> Result<Vec<(Bucket, Keyspace)>, OpenError> {
+    let mut ended = Vec::new();
+    for name in database.list_keyspace_names() {
+        if [META, LIVE].contains(&&*name) {
+            continue;
+        }
+        let Some(bucket) = Bucket::parse(&name) else {
+            return Err(OpenError::damaged(path, Damage::Keyspace(name.to_string())));
+        };
+        // It is there, so its own options count and these are not used.
+        let keyspace = database
+            .keyspace(&name, fjall::KeyspaceCreateOptions::default)
+            .map_err(|error| OpenError::engine(path, error))?;
+        ended.push((bucket, keyspace));
+    }
+    Ok(ended)
+}
+
+fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
+    let stored = keyspace.get(MARK).map_err(|error| OpenError::engine(path, error))?;
+    match stored {
+        // A keyspace that was made and never written.
+        None => Ok(Mark::default()),
+        Some(bytes) => Mark::decode(&bytes)
+            .ok_or_else(|| OpenError::damaged(path, Damage::Value("mark"))),
+    }
+}
+
+struct Identity {
+    secret: Secret,
+    /// Of the last opening; zero for a new folder.
+    epoch: u64,
+}
+
+fn identity(path: &Path, meta: &Keyspace, mark: Mark) -> Result<Identity, OpenError> {
+    let read = |key| meta.get(key).map_err(|error| OpenError::engine(path, error));
+    let (secret, epoch) = (read(SECRET)?, read(EPOCH)?);
+    // The first batch of all brings both: without it there is nothing.
+    if secret.is_none() && epoch.is_none() && mark == Mark::default() {
+        return Ok(Identity { secret: Secret::random(), epoch: 0 });
+    }
+    let secret = secret.and_then(|bytes| <[u8; 32]>::try_from(&*bytes).ok());
+    let epoch = epoch.and_then(|bytes| <[u8; 8]>::try_from(&*bytes).ok());
+    let damaged = |name| OpenError::damaged(path, Damage::Value(name));
+    Ok(Identity {
+        secret: Secret::from_bytes(secret.ok_or_else(|| damaged("secret"))?),
+        epoch: u64::from_le_bytes(epoch.ok_or_else(|| damaged("epoch"))?),
+    })
+}
+
+/// The live records on disk.
+#[derive(Default)]
+struct Loaded {
+    records: Vec<Record>,
+    unreadable: Vec<RecordId>,
+}
+
+impl Loaded {
+    fn read(path: &Path, live: &Keyspace) -> Result<Self, OpenError> {
+        let mut loaded = Self::default();
+        for entry in live.iter() {
+            let (key, value) =
+                entry.into_inner().map_err(|error| OpenError::engine(path, error))?;
+            let Ok(id) = <[u8; 32]>::try_from(&*key).map(RecordId::from_bytes) else { continue };
+            match codec::decode(&value) {
+                Ok(record) if record.id == id => loaded.records.push(record),
+                // It refuses its own key and no other (X3).
+                _ => {
+                    tracing::error!(record = %id, "a record cannot be read");
+                    loaded.unreadable.push(id);
+                }
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+/// The first batch of this opening.
+struct Start<'a> {
+    database: &'a Database,
+    meta: &'a Keyspace,
+    live: &'a Keyspace,
+    mark: Mark,
+}
+
+impl Start<'_> {
+    /// Raises the epoch and orphans what was in progress; gives back the live records.
+    fn write(
+        &mut self,
+        clock: &Clock,
+        secret: &Secret,
+        epoch: u64,
+        records: Vec<Record>,
+    ) -> fjall::Result<Vec<Record>> {
+        let now: Stamp = clock.now();
+        let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), 8);
+        let (mut scratch, mut orphans) = (Vec::new(), 0_usize);
+        let mut kept = Vec::with_capacity(records.len());
+        for record in records {
+            let next = Version::from_number(self.mark.version + 1);
+            let Some(orphan) = decide::orphan(&record, Moment { now, next }) else {
+                kept.push(record);
+                continue;
+            };
+            self.mark.version += 1;
+            scratch.clear();
+            codec::encode(&orphan, &mut scratch);
+            batch.insert(self.live, orphan.id.as_bytes(), scratch.as_slice());
+            kept.push(orphan);
+            orphans += 1;
+        }
+        self.mark.number += 1;
+        self.mark.stamp = self.mark.stamp.max(now);
+        batch.insert(self.meta, EPOCH, (epoch + 1).to_le_bytes());
+        batch.insert(self.meta, SECRET, secret.as_bytes());
+        batch.insert(self.meta, MARK, self.mark.encode());
+        if orphans > 0 {
+            batch.insert(self.live, MARK, self.mark.encode());
+            tracing::warn!(records = orphans, "records were in progress when their process ended");
+        }
+        batch.durability(Some(PersistMode::SyncData)).commit()?;
+        Ok(kept)
+    }
+}

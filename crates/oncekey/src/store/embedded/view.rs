@@ -1,0 +1,204 @@
+//! What callers see without asking the writer: committed state alone.
+//!
+//! 1. Only the writer changes it, after the commit, so nothing is seen that a crash could undo.
+//! 2. A claim is answered from here only by a completed record that is still kept: replay,
+//!    mismatch, other principal. Such a record never changes, so however old the copy is, it is
+//!    true. Everything else, "not there" included, is the writer's to say: a record that moves
+//!    between keyspaces can be seen in neither.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fjall::{Database, Keyspace};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Stamp};
+use crate::decide::{self, Moment, Token};
+use crate::key::RecordId;
+use crate::record::{Kind, Record, Standing, State, Version};
+use crate::store::{Claim, Claimed, Counts, Waiters, recipe};
+
+/// Shards of the live map: enough that readers seldom meet the writer.
+const SHARDS: usize = 16;
+
+/// What an entry of the cache takes beside its outcome and texts.
+const ENTRY: usize = 384;
+
+/// Committed state, shared by callers and writer.
+pub(super) struct View {
+    pub(super) clock: Clock,
+    pub(super) waiters: Waiters,
+    /// Cancelled once the store has failed.
+    pub(super) failed: CancellationToken,
+    live: Box<[Mutex<HashMap<RecordId, Arc<Record>>>]>,
+    /// Live records that cannot be read (X3).
+    unreadable: Mutex<HashSet<RecordId>>,
+    completed: Cache<RecordId, Arc<Record>, ByBytes>,
+    database: Database,
+    keyspaces: Mutex<Arc<Keyspaces>>,
+}
+
+/// The keyspaces that hold records.
+pub(super) struct Keyspaces {
+    pub(super) live: Keyspace,
+    pub(super) ended: Vec<Keyspace>,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<RecordId, Arc<Record>> for ByBytes {
+    fn weight(&self, _id: &RecordId, record: &Arc<Record>) -> u64 {
+        let outcome = match &record.state {
+            State::Completed { outcome, .. } => outcome.bytes().len(),
+            _ => 0,
+        };
+        (ENTRY + record.memo.len() + outcome) as u64
+    }
+}
+
+impl View {
+    pub(super) fn new(
+        clock: Clock,
+        database: Database,
+        keyspaces: Keyspaces,
+        cache_bytes: u64,
+    ) -> Self {
+        // A guess at how many entries fit; it only sizes the table.
+        let entries = usize::try_from(cache_bytes / 1024).unwrap_or(usize::MAX).max(64);
+        Self {
+            clock,
+            waiters: Waiters::new(),
+            failed: CancellationToken::new(),
+            live: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            unreadable: Mutex::default(),
+            completed: Cache::with_weighter(entries, cache_bytes, ByBytes),
+            database,
+            keyspaces: Mutex::new(Arc::new(keyspaces)),
+        }
+    }
+
+    /// The record, if it is in progress or unknown.
+    pub(super) fn live(&self, id: &RecordId) -> Option<Arc<Record>> {
+        self.shard(id).get(id).cloned()
+    }
+
+    /// The record, if it is completed, still kept, and at hand.
+    pub(super) fn completed(&self, id: &RecordId, now: Stamp) -> Option<Arc<Record>> {
+        let record = self.completed.get(id)?;
+        if record.standing(now) == Standing::Completed {
+            return Some(record);
+        }
+        // It is over for good: the room is better used.
+        self.completed.remove(id);
+        None
+    }
+
+    /// The answer to a claim, where a completed record gives it.
+    pub(super) fn replay(&self, claim: &Claim, arrived: Stamp) -> Option<Claimed> {
+        let now = self.clock.now();
+        let record = self.completed(&claim.id, now)?;
+        // Nothing is written, so no version is given out.
+        let at = Moment { now, next: Version::ABSENT };
+        let decision = decide::claim(Some(&record), claim, Token::Alive, arrived, at);
+        match decision.answer {
+            Claimed::Completed { .. } | Claimed::Mismatch { .. } | Claimed::OtherPrincipal => {
+                if recipe::is_other(Some(&record), claim, now) {
+                    recipe::log(claim);
+                }
+                Some(decision.answer)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_unreadable(&self, id: &RecordId) -> bool {
+        let unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        !unreadable.is_empty() && unreadable.contains(id)
+    }
+
+    pub(super) fn set_unreadable(&self, id: RecordId) {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
+    /// Takes note of a live record; says whether there was none.
+    pub(super) fn put_live(&self, record: Arc<Record>) -> bool {
+        self.shard(&record.id).insert(record.id, record).is_none()
+    }
+
+    /// Forgets a live record; says whether there was one.
+    pub(super) fn remove_live(&self, id: &RecordId) -> bool {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.shard(id).remove(id).is_some()
+    }
+
+    /// Keeps a completed record at hand.
+    pub(super) fn put_completed(&self, record: Arc<Record>) {
+        self.completed.insert(record.id, record);
+    }
+
+    /// How many live records stand where, at `now`.
+    pub(super) fn counts(&self, now: Stamp) -> Counts {
+        let mut counts = Counts::default();
+        self.each_live(|record| match record.standing(now) {
+            Standing::InProgress => counts.in_progress += 1,
+            _ => counts.unknown += 1,
+        });
+        counts
+    }
+
+    /// Up to `limit` records that recovery may take, as far as can be told from here.
+    pub(super) fn recoverable(
+        &self,
+        kind: Kind,
+        limit: usize,
+        may: impl Fn(&Record) -> bool,
+    ) -> Vec<RecordId> {
+        let mut ids = Vec::new();
+        self.each_live(|record| {
+            if ids.len() < limit && record.kind == kind && may(record) {
+                ids.push(record.id);
+            }
+        });
+        ids
+    }
+
+    fn each_live(&self, mut look: impl FnMut(&Record)) {
+        for shard in &self.live {
+            for record in lock(shard).values() {
+                look(record);
+            }
+        }
+    }
+
+    /// A consistent view of what is on disk, and all keyspaces that it can see.
+    pub(super) fn snapshot(&self) -> (fjall::Snapshot, Arc<Keyspaces>) {
+        // In this order: a bucket made in between is merely seen empty.
+        let snapshot = self.database.snapshot();
+        (snapshot, Arc::clone(&self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Replaces the list of keyspaces.
+    pub(super) fn set_keyspaces(&self, keyspaces: Keyspaces) {
+        let mut held = self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = Arc::new(keyspaces);
+    }
+
+    /// Whether the store still writes.
+    pub(super) fn is_healthy(&self) -> bool {
+        !self.failed.is_cancelled()
+    }
+
+    fn shard(&self, id: &RecordId) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+        lock(&self.live[usize::from(id.as_bytes()[0]) % SHARDS])
+    }
+}
+
+fn lock(
+    shard: &Mutex<HashMap<RecordId, Arc<Record>>>,
+) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+    // Every change under this lock is one call of the map: none is left half made.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,364 @@
+//! The one thread that decides and writes.
+//!
+//! 1. It takes what has queued up while the last batch was synced, decides each call on what the
+//!    batch already holds and on what is stored, commits once, and answers all: a sync costs the
+//!    same for one record as for two hundred.
+//! 2. Memory follows the disk: maps change after the commit, answers come after that, waiters are
+//!    woken last.
+//! 3. After a failed write or sync nothing is written any more: what the disk holds is not known
+//!    until the folder is opened again (X7).
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::batch::{Batch, Found, Place, Reach};
+use super::buckets::{Buckets, LookError, Made};
+use super::layout::{Bucket, Mark};
+use super::request::{Answer, Request, Take};
+use super::view::View;
+use crate::clock::Stamp;
+use crate::decide::{self, Decision, Moment, Token, Write};
+use crate::events::{Event, Observer};
+use crate::key::RecordId;
+use crate::record::{Lease, LeaseToken, Record, Standing, State, Version};
+use crate::store::{
+    By, Change, Changed, Claim, Claimed, DeadTokens, StoreError, StoreErrorKind, recipe,
+};
+
+/// The most calls in one batch.
+const MAX_BATCH: usize = 256;
+
+/// Everything the writing thread owns.
+pub(super) struct Writer {
+    pub(super) view: Arc<View>,
+    pub(super) buckets: Buckets,
+    pub(super) observer: Arc<dyn Observer>,
+    /// Of the last batch.
+    pub(super) mark: Mark,
+    pub(super) max_live: usize,
+    /// How many records are live, those of the batch counted.
+    pub(super) live: usize,
+    pub(super) dead: DeadTokens,
+    pub(super) batch: Batch,
+    pub(super) scratch: Vec<u8>,
+}
+
+/// Tells that the store has failed when the thread ends by a panic.
+struct Alarm(Arc<View>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.cancel();
+        }
+    }
+}
+
+impl Writer {
+    /// Serves the queue until every sender is gone.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+        let _alarm = Alarm(Arc::clone(&self.view));
+        let mut calls = Vec::with_capacity(MAX_BATCH);
+        while queue.blocking_recv_many(&mut calls, MAX_BATCH) > 0 {
+            if !self.view.is_healthy() {
+                calls.drain(..).for_each(|call| call.refuse(StoreErrorKind::Unavailable));
+                continue;
+            }
+            for call in calls.drain(..) {
+                let answer = self.decide(call);
+                self.batch.answers.push(answer);
+            }
+            self.finish();
+        }
+    }
+
+    /// Decides one call; nothing is written yet.
+    fn decide(&mut self, call: Request) -> Answer {
+        match call {
+            Request::Claim { claim, arrived, reply } => {
+                Answer::Claim(reply, self.claim(&claim, arrived))
+            }
+            Request::Renew { lease, ttl, note, reply } => {
+                let decide = |found: Option<&Record>, _: Token, at: Moment| {
+                    decide::renew(found, &lease, ttl, note.as_ref(), at)
+                };
+                Answer::Held(reply, self.held(&lease, decide))
+            }
+            Request::Complete { lease, outcome, keep, reply } => {
+                let decide = |found: Option<&Record>, _: Token, at: Moment| {
+                    decide::complete(found, &lease, &outcome, keep, at)
+                };
+                Answer::Held(reply, self.held(&lease, decide))
+            }
+            Request::End { lease, how, reply } => {
+                let decide = |found: Option<&Record>, token: Token, at: Moment| {
+                    decide::end(found, &lease, token, how, at)
+                };
+                Answer::Held(reply, self.held(&lease, decide))
+            }
+            Request::Get { id, reply } => Answer::Get(reply, self.get(&id)),
+            Request::Change { id, seen, change, by, reply } => {
+                Answer::Change(reply, self.change(id, seen, &change, &by))
+            }
+            Request::Take { wish, reply } => Answer::Take(reply, self.take(&wish)),
+            Request::Purge { limit, reply } => Answer::Purge(reply, limit),
+        }
+    }
+
+    fn claim(&mut self, claim: &Claim, arrived: Stamp) -> Result<Claimed, StoreError> {
+        let at = self.moment();
+        let found = self.look(&claim.id, at.now)?;
+        let record = found.record.as_deref();
+        let decision = decide::claim(record, claim, self.token(&claim.token), arrived, at);
+        if recipe::is_other(record, claim, at.now) {
+            recipe::log(claim);
+        }
+        let is_new = record.is_none_or(|record| record.gone_at().is_some());
+        if matches!(decision.write, Write::Put(_)) && is_new && self.live >= self.max_live {
+            return Err(StoreError::new(StoreErrorKind::Full));
+        }
+        if let (Claimed::Completed { .. }, Some(record)) = (&decision.answer, &found.record)
+            && matches!(found.place, Place::Bucket(_))
+        {
+            // Whoever repeats once repeats twice.
+            self.view.put_completed(Arc::clone(record));
+        }
+        Ok(self.note(claim.id, found, decision, at))
+    }
+
+    fn held<T>(
+        &mut self,
+        lease: &Lease,
+        decide: impl FnOnce(Option<&Record>, Token, Moment) -> Decision<T>,
+    ) -> Result<T, StoreError> {
+        let at = self.moment();
+        let found = self.look(&lease.id, at.now)?;
+        let decision = decide(found.record.as_deref(), self.token(&lease.token), at);
+        Ok(self.note(lease.id, found, decision, at))
+    }
+
+    fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        let now = self.view.clock.now();
+        let found = self.look(id, now)?.record;
+        Ok(found.filter(|record| record.standing(now) != Standing::Gone).map(Arc::unwrap_or_clone))
+    }
+
+    fn change(
+        &mut self,
+        id: RecordId,
+        seen: Version,
+        change: &Change,
+        by: &By,
+    ) -> Result<Changed, StoreError> {
+        let at = self.moment();
+        if seen == Version::UNREADABLE && matches!(change, Change::Release) {
+            if let Some(place) = self.unreadable(&id, at.now) {
+                // Counted as live when the folder was opened.
+                self.count(place == Place::Live, false);
+                self.batch.put(id, Found { place, record: None }, Reach::Disk);
+                return Ok(Changed::Made(Version::ABSENT));
+            }
+        }
+        let found = self.look(&id, at.now)?;
+        let decision = decide::change(found.record.as_deref(), seen, change, by, at);
+        Ok(self.note(id, found, decision, at))
+    }
+
+    fn take(&mut self, wish: &Take) -> Vec<(Record, Lease)> {
+        let mut taken = Vec::with_capacity(wish.candidates.len());
+        for id in &wish.candidates {
+            let at = self.moment();
+            // One that cannot be read is listed as such: nothing is lost by leaving it out here.
+            let Ok(found) = self.look(id, at.now) else { continue };
+            let recovered = found.record.as_deref().and_then(|record| {
+                decide::recover(record, wish.stale_for, wish.ttl, wish.max_attempts, at)
+            });
+            if let Some((record, lease)) = recovered {
+                let write = Write::Put(Box::new(record.clone()));
+                taken.push(self.note(*id, found, Decision { answer: (record, lease), write }, at));
+            }
+        }
+        taken
+    }
+
+    /// The record as the batch and the store have it.
+    fn look(&self, id: &RecordId, now: Stamp) -> Result<Found, StoreError> {
+        if let Some(found) = self.batch.get(id) {
+            return Ok(found.clone());
+        }
+        if let Some(record) = self.view.live(id) {
+            return Ok(Found { place: Place::Live, record: Some(record) });
+        }
+        if self.view.is_unreadable(id) {
+            return Err(StoreError::new(StoreErrorKind::Unreadable));
+        }
+        match self.buckets.find(id, now).map_err(trouble)? {
+            Some(ended) => Ok(Found {
+                place: Place::Bucket(ended.bucket),
+                record: Some(Arc::new(ended.record)),
+            }),
+            None => Ok(Found { place: Place::Absent, record: None }),
+        }
+    }
+
+    /// Where a record that cannot be read lies.
+    fn unreadable(&self, id: &RecordId, now: Stamp) -> Option<Place> {
+        if self.batch.get(id).is_some() {
+            return None;
+        }
+        if self.view.is_unreadable(id) {
+            return Some(Place::Live);
+        }
+        match self.buckets.find(id, now) {
+            Err(LookError::Unreadable { bucket, .. }) => Some(Place::Bucket(bucket)),
+            _ => None,
+        }
+    }
+
+    /// Takes a decision into the batch.
+    fn note<T>(&mut self, id: RecordId, found: Found, decision: Decision<T>, at: Moment) -> T {
+        let Decision { answer, write } = decision;
+        let was_live = is_live(found.record.as_deref());
+        match write {
+            Write::Keep => {}
+            Write::Put(record) => {
+                // A lease that was only renewed leaves the version as it was.
+                let reach = match &found.record {
+                    Some(old) if old.version == record.version => Reach::Memory,
+                    _ => Reach::Disk,
+                };
+                if record.version == at.next {
+                    self.mark.version = at.next.number();
+                }
+                self.count(was_live, is_live(Some(&record)));
+                let record = Some(Arc::new(*record));
+                self.batch.put(id, Found { place: found.place, record }, reach);
+            }
+            Write::Release(token) => {
+                self.dead.insert(token, at.now);
+                self.count(was_live, false);
+                self.batch.put(id, Found { place: found.place, record: None }, Reach::Disk);
+            }
+        }
+        answer
+    }
+
+    fn count(&mut self, was_live: bool, is_live: bool) {
+        match (was_live, is_live) {
+            (false, true) => self.live += 1,
+            (true, false) => self.live = self.live.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let next = Version::from_number(self.mark.version + 1);
+        Moment { now: self.view.clock.now(), next }
+    }
+
+    fn token(&self, token: &LeaseToken) -> Token {
+        if self.dead.contains(token) { Token::Dead } else { Token::Alive }
+    }
+
+    /// Commits the batch, takes it over into memory, answers, wakes.
+    fn finish(&mut self) {
+        let stamp = self.view.clock.now().max(self.mark.stamp);
+        let mark = Mark { number: self.mark.number + 1, stamp, ..self.mark };
+        match self.batch.commit(&mut self.buckets, mark, &mut self.scratch) {
+            Ok(done) => {
+                if done.writes > 0 {
+                    self.mark = mark;
+                    self.observer.note(Event::StoreBatch(done.writes));
+                }
+                if done.made == Made::Now {
+                    self.view.set_keyspaces(self.buckets.keyspaces());
+                }
+                self.settle();
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// The batch holds: memory follows, then callers, then waiters.
+    fn settle(&mut self) {
+        let mut moved = Vec::with_capacity(self.batch.len());
+        for pending in self.batch.take_changes() {
+            match pending.found.record {
+                Some(record) if Bucket::of(&record).is_none() => {
+                    self.view.put_live(record);
+                }
+                Some(record) => {
+                    if matches!(record.state, State::Completed { .. }) {
+                        // Before it leaves the live map, so that it is always somewhere.
+                        self.view.put_completed(record);
+                    }
+                    self.view.remove_live(&pending.id);
+                }
+                None => {
+                    self.view.remove_live(&pending.id);
+                }
+            }
+            if pending.reach == Reach::Disk {
+                moved.push(pending.id);
+            }
+        }
+        let mut answers = std::mem::take(&mut self.batch.answers);
+        for answer in answers.drain(..) {
+            match answer {
+                Answer::Purge(reply, limit) => self.purge(reply, limit),
+                answer => answer.send(),
+            }
+        }
+        // Its room is kept for the next round.
+        self.batch.answers = answers;
+        for id in &moved {
+            self.view.waiters.wake(id);
+        }
+    }
+
+    fn purge(&mut self, reply: super::request::Reply<usize>, limit: usize) {
+        match self.buckets.delete_over(self.view.clock.now(), limit) {
+            Ok(deleted) => {
+                let records = deleted.records;
+                if !deleted.is_empty() {
+                    self.view.set_keyspaces(self.buckets.keyspaces());
+                    self.buckets.hand_over(deleted);
+                }
+                Answer::Purge(reply, records).send();
+            }
+            Err(error) => {
+                self.fail(&error);
+                Answer::Purge(reply, 0).fail(StoreErrorKind::Unavailable);
+            }
+        }
+    }
+
+    /// The store has failed, for as long as it is open.
+    fn fail(&mut self, error: &fjall::Error) {
+        tracing::error!(%error, "the store cannot write and serves nothing any more");
+        self.view.failed.cancel();
+        // Refused before anything was written, or anything between nothing and all of it.
+        let kind = match error {
+            fjall::Error::Poisoned => StoreErrorKind::Unavailable,
+            _ => StoreErrorKind::Timeout,
+        };
+        self.batch.take_changes();
+        self.batch.answers.drain(..).for_each(|answer| answer.fail(kind));
+    }
+}
+
+fn is_live(record: Option<&Record>) -> bool {
+    record.is_some_and(|record| record.gone_at().is_none())
+}
+
+fn trouble(error: LookError) -> StoreError {
+    let kind = match &error {
+        LookError::Engine(fjall::Error::Io(_)) => StoreErrorKind::Unavailable,
+        LookError::Engine(fjall::Error::Storage(fjall::LsmError::Io(_))) => {
+            StoreErrorKind::Unavailable
+        }
+        LookError::Engine(_) | LookError::Unreadable { .. } => StoreErrorKind::Unreadable,
+    };
+    StoreError::caused(kind, error)
+}

@@ -1,0 +1,7 @@
+//! What the library promises, tried through its public face.
+
+mod faulty;
+mod layer;
+mod layer_cancel;
+mod layer_trouble;
+mod rig;
