@@ -1,5 +1,7 @@
 //! What the library promises, tried through its public face.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
 #[cfg(feature = "embedded")]
 mod embedded;
 #[cfg(feature = "embedded")]

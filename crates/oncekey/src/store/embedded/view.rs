@@ -32,13 +32,16 @@ pub(super) struct View {
     pub(super) waiters: Waiters,
     /// Cancelled once the store has failed.
     pub(super) failed: CancellationToken,
-    live: Box<[Mutex<HashMap<RecordId, Arc<Record>>>]>,
+    live: Box<[Mutex<Live>]>,
     /// Live records that cannot be read (X3).
     unreadable: Mutex<HashSet<RecordId>>,
     completed: Cache<RecordId, Arc<Record>, ByBytes>,
     database: Database,
     keyspaces: Mutex<Arc<Keyspaces>>,
 }
+
+/// The live records of one shard.
+type Live = HashMap<RecordId, Arc<Record>>;
 
 /// The keyspaces that hold records.
 pub(super) struct Keyspaces {
@@ -191,14 +194,12 @@ impl View {
         !self.failed.is_cancelled()
     }
 
-    fn shard(&self, id: &RecordId) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+    fn shard(&self, id: &RecordId) -> MutexGuard<'_, Live> {
         lock(&self.live[usize::from(id.as_bytes()[0]) % SHARDS])
     }
 }
 
-fn lock(
-    shard: &Mutex<HashMap<RecordId, Arc<Record>>>,
-) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+fn lock(shard: &Mutex<Live>) -> MutexGuard<'_, Live> {
     // Every change under this lock is one call of the map: none is left half made.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -147,10 +147,10 @@ impl Writer {
         Ok(self.note(lease.id, found, decision, at))
     }
 
-    fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+    fn get(&self, id: &RecordId) -> Result<Option<Arc<Record>>, StoreError> {
         let now = self.view.clock.now();
         let found = self.look(id, now)?.record;
-        Ok(found.filter(|record| record.standing(now) != Standing::Gone).map(Arc::unwrap_or_clone))
+        Ok(found.filter(|record| record.standing(now) != Standing::Gone))
     }
 
     fn change(
@@ -161,13 +161,14 @@ impl Writer {
         by: &By,
     ) -> Result<Changed, StoreError> {
         let at = self.moment();
-        if seen == Version::UNREADABLE && matches!(change, Change::Release) {
-            if let Some(place) = self.unreadable(&id, at.now) {
-                // Counted as live when the folder was opened.
-                self.count(place == Place::Live, false);
-                self.batch.put(id, Found { place, record: None }, Reach::Disk);
-                return Ok(Changed::Made(Version::ABSENT));
-            }
+        if seen == Version::UNREADABLE
+            && matches!(change, Change::Release)
+            && let Some(place) = self.unreadable(&id, at.now)
+        {
+            // Counted as live when the folder was opened.
+            self.count(place == Place::Live, false);
+            self.batch.put(id, Found { place, record: None }, Reach::Disk);
+            return Ok(Changed::Made(Version::ABSENT));
         }
         let found = self.look(&id, at.now)?;
         let decision = decide::change(found.record.as_deref(), seen, change, by, at);
