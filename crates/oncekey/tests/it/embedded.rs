@@ -379,3 +379,40 @@ async fn a_listing_meets_every_record_once_in_order_and_by_pages() {
     let counts = rig.store.counts().await.unwrap();
     assert_eq!((counts.in_progress, counts.unknown), (5, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_misses_no_record_that_moves_between_keyspaces() {
+    let Rig { store, clock, folder: _folder } = Rig::new();
+    let store = Arc::new(store);
+    for key in 0..20 {
+        let _ = acquire(&store, &key.to_string()).await;
+    }
+    let movers: Vec<_> = (0..20)
+        .map(|key: usize| {
+            let (store, clock) = (Arc::clone(&store), clock.clone());
+            tokio::spawn(async move {
+                let key = key.to_string();
+                let again = Claim { on_unknown: OnUnknown::TakeOver, ..claim(&key) };
+                clock.advance(2 * LEASE);
+                for _ in 0..20 {
+                    // Now and then into a bucket of its own.
+                    clock.advance(LEASE);
+                    let again = Claim { token: LeaseToken::random(), ..again.clone() };
+                    let lease = match store.claim(&again).await.unwrap() {
+                        Claimed::Acquired(lease) => lease,
+                        _ => continue,
+                    };
+                    let how = Ending::Retry { status: 500, keep: Retention::keep(DAY) };
+                    let _ = store.end(&lease, how).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while movers.iter().any(|mover| !mover.is_finished()) {
+        let page = store.list(&Filter::default(), None, 100).await.unwrap();
+        assert_eq!((page.records.len(), page.next, page.unreadable), (20, None, 0));
+    }
+    for mover in movers {
+        mover.await.unwrap();
+    }
+}

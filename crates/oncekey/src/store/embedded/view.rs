@@ -178,7 +178,8 @@ impl View {
 
     /// A consistent view of what is on disk, and all keyspaces that it can see.
     pub(super) fn snapshot(&self) -> (fjall::Snapshot, Arc<Keyspaces>) {
-        // In this order: a bucket made in between is merely seen empty.
+        // In this order: a bucket that is new to the list is merely seen empty, and one that the
+        // snapshot sees was on the list before.
         let snapshot = self.database.snapshot();
         (snapshot, Arc::clone(&self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)))
     }

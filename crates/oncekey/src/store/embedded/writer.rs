@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::batch::{Batch, Found, Place, Reach};
-use super::buckets::{Buckets, LookError, Made};
+use super::buckets::{Buckets, LookError};
 use super::layout::{Bucket, Mark};
 use super::request::{Answer, Request, Take};
 use super::view::View;
@@ -280,14 +280,11 @@ impl Writer {
         }
         let stamp = self.view.clock.now().max(self.mark.stamp);
         let mark = Mark { number: self.mark.number + 1, stamp, ..self.mark };
-        match self.batch.commit(&mut self.buckets, mark, &mut self.scratch) {
-            Ok(done) => {
-                if done.writes > 0 {
+        match self.batch.commit(&self.view, &mut self.buckets, mark, &mut self.scratch) {
+            Ok(writes) => {
+                if writes > 0 {
                     self.mark = mark;
-                    self.observer.note(Event::StoreBatch(done.writes));
-                }
-                if done.made == Made::Now {
-                    self.view.set_keyspaces(self.buckets.keyspaces());
+                    self.observer.note(Event::StoreBatch(writes));
                 }
                 self.settle();
             }
