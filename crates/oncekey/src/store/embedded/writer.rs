@@ -166,7 +166,7 @@ impl Writer {
             && let Some(place) = self.unreadable(&id, at.now)
         {
             // Counted as live when the folder was opened.
-            self.count(place == Place::Live, false);
+            self.count(usize::from(place == Place::Live), 0);
             self.batch.put(id, Found { place, record: None }, Reach::Disk);
             return Ok(Changed::Made(Version::ABSENT));
         }
@@ -229,7 +229,7 @@ impl Writer {
     /// Takes a decision into the batch.
     fn note<T>(&mut self, id: RecordId, found: Found, decision: Decision<T>, at: Moment) -> T {
         let Decision { answer, write } = decision;
-        let was_live = is_live(found.record.as_deref());
+        let left = live(found.record.as_deref());
         match write {
             Write::Keep => {}
             Write::Put(record) => {
@@ -241,25 +241,22 @@ impl Writer {
                 if record.version == at.next {
                     self.mark.version = at.next.number();
                 }
-                self.count(was_live, is_live(Some(&record)));
+                self.count(left, live(Some(&record)));
                 let record = Some(Arc::new(*record));
                 self.batch.put(id, Found { place: found.place, record }, reach);
             }
             Write::Release(token) => {
                 self.dead.insert(token, at.now);
-                self.count(was_live, false);
+                self.count(left, 0);
                 self.batch.put(id, Found { place: found.place, record: None }, Reach::Disk);
             }
         }
         answer
     }
 
-    fn count(&mut self, was_live: bool, is_live: bool) {
-        match (was_live, is_live) {
-            (false, true) => self.live += 1,
-            (true, false) => self.live = self.live.saturating_sub(1),
-            _ => {}
-        }
+    /// Keeps count of the live records: so many left them, so many came.
+    fn count(&mut self, left: usize, came: usize) {
+        self.live = (self.live + came).saturating_sub(left);
     }
 
     fn moment(&self) -> Moment {
@@ -364,8 +361,9 @@ impl Writer {
     }
 }
 
-fn is_live(record: Option<&Record>) -> bool {
-    record.is_some_and(|record| record.gone_at().is_none())
+/// How many live records this is: one or none.
+fn live(record: Option<&Record>) -> usize {
+    usize::from(record.is_some_and(|record| record.gone_at().is_none()))
 }
 
 fn trouble(error: LookError) -> StoreError {
