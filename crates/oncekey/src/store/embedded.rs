@@ -316,7 +316,8 @@ impl Inspect for EmbeddedStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let (view, filter) = (Arc::clone(&self.view), filter.clone());
-        let task = tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
+        let task =
+            tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
         match tokio::time::timeout(self.deadline, task).await {
             Ok(Ok(page)) => page,
             Ok(Err(failed)) => Err(StoreError::caused(StoreErrorKind::Unreadable, failed)),

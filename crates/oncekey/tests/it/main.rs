@@ -1,5 +1,7 @@
 //! What the library promises, tried through its public face.
 
+#[cfg(feature = "conformance")]
+mod conformance;
 mod faulty;
 mod layer;
 mod layer_cancel;

@@ -12,8 +12,8 @@ use super::buckets::{Buckets, Made};
 use super::layout::{Bucket, MARK, Mark};
 use super::request::Answer;
 use crate::key::RecordId;
-use crate::record::codec;
 use crate::record::Record;
+use crate::record::codec;
 
 /// Where a record lies on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

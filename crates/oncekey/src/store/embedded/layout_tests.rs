@@ -35,7 +35,8 @@ fn a_buckets_name_is_read_back_and_no_other_name_is_a_bucket() {
     for bucket in [Bucket::Ever, window(0, 0), window(7, 123_456), window(32, u64::MAX)] {
         assert_eq!(Bucket::parse(&bucket.name()), Some(bucket));
     }
-    let wrong = ["live", "ended-", "ended-7-1", "ended-07-01", "ended-33-1", "ended-07", "ended-+7-1"];
+    let wrong =
+        ["live", "ended-", "ended-7-1", "ended-07-01", "ended-33-1", "ended-07", "ended-+7-1"];
     for name in wrong {
         assert_eq!(Bucket::parse(name), None, "{name}");
     }

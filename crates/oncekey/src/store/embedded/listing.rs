@@ -64,11 +64,7 @@ fn wants_live_alone(filter: &Filter) -> bool {
 }
 
 /// Takes `id` out of every source; `None` where it cannot be read.
-fn newest(
-    view: &View,
-    sources: &mut [Source],
-    id: RecordId,
-) -> Result<Option<Record>, StoreError> {
+fn newest(view: &View, sources: &mut [Source], id: RecordId) -> Result<Option<Record>, StoreError> {
     let mut best: Option<Record> = None;
     let mut readable = true;
     for source in sources.iter_mut().filter(|source| source.id() == Some(id)) {

@@ -108,8 +108,9 @@ fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
     match stored {
         // A keyspace that was made and never written.
         None => Ok(Mark::default()),
-        Some(bytes) => Mark::decode(&bytes)
-            .ok_or_else(|| OpenError::damaged(path, Damage::Value("mark"))),
+        Some(bytes) => {
+            Mark::decode(&bytes).ok_or_else(|| OpenError::damaged(path, Damage::Value("mark")))
+        }
     }
 }
 
