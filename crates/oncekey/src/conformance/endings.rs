@@ -263,13 +263,14 @@ pub async fn bounds(hands: Hands) -> Verdict {
     ensure!(held, Held::Ours { .. }, "an outcome of a mebibyte is kept");
     let record = store.get(&claim.id).await?;
     let whole = record.as_ref().is_some_and(|record| {
+        let State::Completed { outcome, .. } = &record.state else { return false };
         record.key == claim.key
             && record.scope == claim.scope
             && record.principal == claim.principal
             && record.fingerprint == claim.fingerprint
             && record.memo == memo
             && record.reference.as_deref() == Some(&*reference)
-            && matches!(&record.state, State::Completed { outcome, .. } if *outcome.bytes() == large)
+            && *outcome.bytes() == large
     });
     ensure!((whole, record), (true, _), "what is within bounds is kept byte for byte");
     let empty = hands.take("empty").await?;
