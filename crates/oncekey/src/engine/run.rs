@@ -207,7 +207,7 @@ impl EndingRun {
 
     /// Takes note of the store's answer; the run is over.
     fn stored(&mut self, held: Held) -> RunEnded {
-        self.shared.keeper.leave(self.ticket);
+        self.shared.keeper.leave(self.ticket, &self.lease);
         let Some(finish) = self.finish.take() else { return RunEnded::Lost };
         let took = self.shared.clock.now().since(self.began);
         let observer = &self.shared.observer;
@@ -239,7 +239,7 @@ impl EndingRun {
         let room = self.shared.unstored.take(finish.len(), self.shared.limits.unstored_bytes);
         let (Some(runtime), Some(room)) = (runtime, room) else {
             tracing::error!(record = %self.lease.id, "an ending is given up: its lease will end");
-            self.shared.keeper.leave(self.ticket);
+            self.shared.keeper.leave(self.ticket, &self.lease);
             let took = self.shared.clock.now().since(self.began);
             self.shared.observer.note(Event::RunEnded(RunEnd::Unstored, took));
             return None;

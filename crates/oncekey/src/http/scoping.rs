@@ -5,6 +5,7 @@
 //! 2. A tenant that is absent or empty is an error, never the shared one (S3).
 //! 3. The principal is what a function verified, else a keyed digest of the credentials (S4).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -226,7 +227,12 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> String {
 /// The path in one spelling (S2): unreserved bytes percent-decoded and the hex digits of the rest
 /// in upper case (RFC 3986 section 6.2.2), dot segments removed, one trailing slash ignored.
 #[must_use]
-pub fn normalised(path: &str) -> String {
+pub fn normalised(path: &str) -> Cow<'_, str> {
+    let simple = path.len() > 1 && path.starts_with('/') && !path.ends_with('/');
+    if simple && !path.contains('%') && !path.contains("/.") {
+        // The usual case: it has that spelling already.
+        return Cow::Borrowed(path);
+    }
     let decoded = decode_unreserved(path);
     let mut kept: Vec<&str> = Vec::new();
     for segment in decoded.strip_prefix('/').unwrap_or(&decoded).split('/') {
@@ -249,7 +255,7 @@ pub fn normalised(path: &str) -> String {
     if text.is_empty() {
         text.push('/');
     }
-    text
+    Cow::Owned(text)
 }
 
 fn decode_unreserved(path: &str) -> String {

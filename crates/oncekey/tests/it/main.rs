@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+#[cfg(feature = "conformance")]
+mod conformance;
 #[cfg(feature = "embedded")]
 mod embedded;
 #[cfg(feature = "embedded")]
