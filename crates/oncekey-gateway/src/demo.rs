@@ -31,7 +31,7 @@ const PREFERRED_LISTEN: u16 = 8080;
 const PREFERRED_ADMIN: u16 = 9090;
 
 /// Shorter than the slow story takes: its first answer is then `outcome-unknown`.
-const SETTINGS: &str = "[upstream]\ntimeout = \"2s\"\n";
+const SETTINGS: &str = "[upstream]\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n";
 
 /// Why the demo could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,8 @@ fn configuration(args: &DemoArgs, shop: SocketAddr, folder: &Path) -> Result<Loa
         data: Some(folder.to_string_lossy().into_owned()),
     };
     let file = (PathBuf::from("demo"), SETTINGS.to_owned());
-    config::parse(Some(file), std::env::vars_os(), &flags)
+    // No environment: the demo is the same on every machine.
+    config::parse(Some(file), [], &flags)
 }
 
 /// What was asked for; else the preferred port, or any free one where that is taken.

@@ -16,6 +16,7 @@
 //!    anybody has written that down yet.
 //! 4. Identity and states are stored by a versioned, checksummed codec: [`codec`].
 
+use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -116,6 +117,31 @@ impl fmt::Debug for Principal {
     }
 }
 
+/// Random bytes of the operating system, fetched for many tokens at a time: a system call for each
+/// would cost as much as all other work on a claim.
+struct RandomPool {
+    bytes: [u8; 1024],
+    used: usize,
+}
+
+thread_local! {
+    static RANDOM: RefCell<RandomPool> =
+        const { RefCell::new(RandomPool { bytes: [0; 1024], used: 1024 }) };
+}
+
+impl RandomPool {
+    fn next(&mut self) -> [u8; 16] {
+        if self.used == self.bytes.len() {
+            getrandom::fill(&mut self.bytes).expect("the operating system provides random bytes");
+            self.used = 0;
+        }
+        let mut token = [0; 16];
+        token.copy_from_slice(&self.bytes[self.used..self.used + 16]);
+        self.used += 16;
+        token
+    }
+}
+
 /// The random fence that proves the right to a record. Made by the caller before the first try.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseToken([u8; 16]);
@@ -130,9 +156,7 @@ impl LeaseToken {
     /// When the operating system has no randomness to give: no claim can be fenced without it.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
-        Self(bytes)
+        RANDOM.with_borrow_mut(|pool| Self(pool.next()))
     }
 
     /// The token with these bytes.

@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// No code that holds the lock can leave the book half written, so a poisoned one is still good.
+    /// Nothing that holds the lock leaves the book half written: a poisoned one is still good.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,6 @@
 //! The gateway's tests through real sockets.
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod demo;
 mod proxy;
+mod rig;

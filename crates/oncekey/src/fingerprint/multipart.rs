@@ -1,10 +1,28 @@
 //! Forms of several parts, digested part by part (F2).
 //!
-//! A client makes a new random boundary for each try, so the bytes of two tries differ although the
-//! form is the same. The digest covers each part's headers and bytes, framed, and not the
-//! boundary. What is not well-formed (RFC 2046 section 5.1) has no such digest; its bytes count.
-//! Text before the first or after the last boundary would be seen by some readers and not by
-//! others, so a body that has any is not well-formed here.
+//! A client that sends a form again makes up another boundary, so the raw bytes never match.
+//!
+//! 1. The digest counts the parts in their order: of each the three headers that RFC 7578
+//!    (section 4.8) knows in a part, and the content, byte for byte. The boundary does not count.
+//! 2. Whatever another parser could read in another way is malformed, and the caller compares raw
+//!    bytes: text before or after the parts, bare line feeds, folded headers, a header twice, and
+//!    the boundary's text anywhere but in a delimiter. So no content hides from the digest.
+//! 3. At most 1000 parts and 32 headers a part; more is malformed too.
+//! 4. What a part contains is bytes, even if it is a multipart body itself.
+//!
+//! ```
+//! use oncekey::fingerprint::multipart::{boundary, digest};
+//!
+//! let form = |name: &str| {
+//!     let body = format!(
+//!         "--{name}\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--{name}--\r\n"
+//!     );
+//!     let boundary = boundary(format!("multipart/form-data; boundary={name}").as_bytes());
+//!     digest(body.as_bytes(), &boundary.expect("a boundary"))
+//! };
+//! assert!(form("one").is_some());
+//! assert_eq!(form("one"), form("other"));
+//! ```
 
 use bytes::Bytes;
 
@@ -12,144 +30,154 @@ use super::frame;
 
 /// The longest boundary (RFC 2046 section 5.1.1).
 const MAX_BOUNDARY: usize = 70;
-/// The most parts that are digested.
-const MAX_PARTS: usize = 1_000;
+/// The most parts of one form.
+const MAX_PARTS: usize = 1000;
+/// The most headers of one part.
+const MAX_HEADERS: usize = 32;
+/// The headers of a part that count (RFC 7578 section 4.8); receivers must ignore all others.
+const COUNTED: [&str; 3] = ["content-disposition", "content-type", "content-transfer-encoding"];
 
-/// The boundary of a `multipart/form-data` content type; `None` for any other type, and where the
-/// boundary is missing, empty, too long or given twice.
+/// The boundary of a `multipart/form-data` content type.
+///
+/// `None` for every other type, and where the boundary is missing, given twice, or not 1 to 70
+/// of the characters that RFC 2046 allows.
 #[must_use]
 pub fn boundary(content_type: &[u8]) -> Option<Bytes> {
-    let mut rest = content_type;
-    let essence = until(&mut rest, b';').trim_ascii();
-    if !essence.eq_ignore_ascii_case(b"multipart/form-data") {
+    let end = content_type.iter().position(|byte| *byte == b';')?;
+    if !content_type[..end].trim_ascii().eq_ignore_ascii_case(b"multipart/form-data") {
         return None;
     }
+    let mut rest = &content_type[end..];
     let mut found = None;
     while !rest.is_empty() {
-        let (name, value) = parameter(&mut rest)?;
+        rest = rest.strip_prefix(b";")?.trim_ascii_start();
+        // RFC 9110 section 5.6.6 allows an empty place between semicolons.
+        if rest.is_empty() || rest[0] == b';' {
+            continue;
+        }
+        let (name, value, after) = parameter(rest)?;
         if name.eq_ignore_ascii_case(b"boundary") && found.replace(value).is_some() {
             return None;
         }
+        rest = after.trim_ascii_start();
     }
-    found.filter(|boundary| (1..=MAX_BOUNDARY).contains(&boundary.len())).map(Bytes::from)
+    found.filter(|value| is_boundary(value)).map(Bytes::from)
 }
 
-/// Takes what comes before `byte` off the front, and the byte itself.
-fn until<'a>(rest: &mut &'a [u8], byte: u8) -> &'a [u8] {
-    let at = rest.iter().position(|known| *known == byte).unwrap_or(rest.len());
-    let (before, after) = rest.split_at(at);
-    *rest = after.get(1..).unwrap_or_default();
-    before
-}
-
-/// Takes one `name=value` off the front; the value may be quoted (RFC 9110 section 5.6.6).
-fn parameter<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Vec<u8>)> {
-    let trimmed = rest.trim_ascii_start();
-    let equals = trimmed.iter().position(|byte| matches!(byte, b'=' | b';'));
-    let Some(equals) = equals.filter(|at| trimmed[*at] == b'=') else {
-        let name = until(rest, b';');
-        return Some((name.trim_ascii(), Vec::new()));
+/// Splits `name=value` or `name="value"` off; answers name, value and what follows.
+fn parameter(text: &[u8]) -> Option<(&[u8], Vec<u8>, &[u8])> {
+    let (name, rest) = token(text)?;
+    let rest = rest.strip_prefix(b"=")?;
+    let Some(quoted) = rest.strip_prefix(b"\"") else {
+        let (value, rest) = token(rest)?;
+        return Some((name, value.to_vec(), rest));
     };
-    let name = trimmed[..equals].trim_ascii();
-    let mut value = &trimmed[equals + 1..];
-    if value.first() != Some(&b'"') {
-        let plain = until(&mut value, b';');
-        *rest = value;
-        return Some((name, plain.trim_ascii().to_vec()));
-    }
-    let mut text = Vec::new();
-    let mut bytes = value[1..].iter().enumerate();
-    while let Some((at, byte)) = bytes.next() {
+    let mut value = Vec::new();
+    let mut bytes = quoted.iter().enumerate();
+    while let Some((at, &byte)) = bytes.next() {
         match byte {
-            b'"' => {
-                *rest = &value[at + 2..];
-                // Nothing but the next parameter may follow.
-                return until(rest, b';').trim_ascii().is_empty().then_some((name, text));
-            }
-            b'\\' => text.push(*bytes.next()?.1),
-            _ => text.push(*byte),
+            b'"' => return Some((name, value, &quoted[at + 1..])),
+            b'\\' => value.push(*bytes.next()?.1),
+            plain => value.push(plain),
         }
     }
     None
 }
 
+/// Splits a token (RFC 9110 section 5.6.2) off the front.
+fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = text.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(text.len());
+    (end > 0).then(|| text.split_at(end))
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn is_boundary(value: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(byte);
+    matches!(value.len(), 1..=MAX_BOUNDARY) && value.iter().all(allowed) && !value.ends_with(b" ")
+}
+
 /// The digest over the parts of `body`; `None` where it is malformed.
 #[must_use]
 pub fn digest(body: &[u8], boundary: &[u8]) -> Option<[u8; 32]> {
+    if !is_boundary(boundary) {
+        return None;
+    }
+    let parts = split(body, &[b"--", boundary].concat())?;
     let mut hasher = blake3::Hasher::new();
-    let delimiter = [b"\r\n--", boundary].concat();
-    // The first delimiter may do without the line break before it.
-    let mut rest = body.strip_prefix(&delimiter[2..])?;
-    let mut parts: u64 = 0;
+    hasher.update(&(parts.len() as u64).to_le_bytes());
+    for part in parts {
+        let part = Part::read(part)?;
+        for value in part.headers {
+            // An empty value is not a header that is absent.
+            hasher.update(&[u8::from(value.is_some())]);
+            frame(&mut hasher, value.unwrap_or_default());
+        }
+        frame(&mut hasher, part.content);
+    }
+    Some(*hasher.finalize().as_bytes())
+}
+
+/// The parts between the delimiters, each without the line ends that belong to these.
+fn split<'a>(body: &'a [u8], dashed: &[u8]) -> Option<Vec<&'a [u8]>> {
+    let mut parts = Vec::new();
+    let mut rest = body.strip_prefix(dashed)?;
     loop {
-        if let Some(end) = rest.strip_prefix(b"--") {
-            if !matches!(end.trim_ascii(), b"") {
+        if let Some(after) = rest.strip_prefix(b"--") {
+            return matches!(after, b"" | b"\r\n").then_some(parts);
+        }
+        if parts.len() == MAX_PARTS {
+            return None;
+        }
+        rest = rest.strip_prefix(b"\r\n")?;
+        // Every occurrence must be a delimiter: lenient parsers take one after a bare line feed,
+        // or only look at its beginning, and would see parts where this one sees content.
+        let next = rest.windows(dashed.len()).position(|window| window == dashed)?;
+        parts.push(rest[..next].strip_suffix(b"\r\n")?);
+        rest = &rest[next + dashed.len()..];
+    }
+}
+
+/// What counts of one part.
+struct Part<'a> {
+    /// The values of its headers, in the order of [`COUNTED`].
+    headers: [Option<&'a [u8]>; COUNTED.len()],
+    content: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    fn read(part: &'a [u8]) -> Option<Self> {
+        let mut headers = [None; COUNTED.len()];
+        let mut rest = part;
+        // One line more than there may be headers: the empty one that ends them.
+        for _ in 0..=MAX_HEADERS {
+            let end = rest.iter().position(|byte| *byte == b'\n')? + 1;
+            let line = rest[..end].strip_suffix(b"\r\n")?;
+            rest = &rest[end..];
+            if line.is_empty() {
+                return Some(Self { headers, content: rest });
+            }
+            let (name, value) = header(line)?;
+            let place =
+                COUNTED.iter().position(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+            if let Some(place) = place
+                && headers[place].replace(value).is_some()
+            {
                 return None;
             }
-            hasher.update(&parts.to_le_bytes());
-            return Some(*hasher.finalize().as_bytes());
         }
-        rest = skip_padding(rest).strip_prefix(b"\r\n")?;
-        parts += 1;
-        if parts > MAX_PARTS as u64 {
-            return None;
-        }
-        // A part may have no headers, and then begins with the empty line.
-        let (headers, content) = match rest.strip_prefix(b"\r\n") {
-            Some(content) => (&b""[..], content),
-            None => {
-                let at = find(rest, b"\r\n\r\n")?;
-                (&rest[..at], &rest[at + 4..])
-            }
-        };
-        let end = find(content, &delimiter)?;
-        if find(headers, &delimiter).is_some() {
-            return None;
-        }
-        part(&mut hasher, headers, &content[..end])?;
-        rest = &content[end + delimiter.len()..];
+        None
     }
 }
 
-/// White space that some senders put after a delimiter (RFC 2046 section 5.1.1).
-fn skip_padding(rest: &[u8]) -> &[u8] {
-    let at = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(rest.len());
-    &rest[at..]
-}
-
-/// Digests one part: its headers, names in lower case, and its bytes.
-fn part(hasher: &mut blake3::Hasher, headers: &[u8], content: &[u8]) -> Option<()> {
-    let mut lines: u64 = 0;
-    let mut rest = headers;
-    while !rest.is_empty() {
-        let at = find(rest, b"\r\n").unwrap_or(rest.len());
-        let line = &rest[..at];
-        rest = rest.get(at + 2..).unwrap_or_default();
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let name = line[..colon].trim_ascii_end();
-        if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
-            return None;
-        }
-        frame(hasher, &name.to_ascii_lowercase());
-        frame(hasher, line[colon + 1..].trim_ascii());
-        lines += 1;
-    }
-    hasher.update(&lines.to_le_bytes());
-    frame(hasher, content);
-    Some(())
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    // The first byte is looked for alone: it is rare, and the standard search for it is fast.
-    let first = *needle.first()?;
-    let mut from = 0;
-    loop {
-        let at = from + haystack.get(from..)?.iter().position(|byte| *byte == first)?;
-        if haystack[at..].starts_with(needle) {
-            return Some(at);
-        }
-        from = at + 1;
-    }
+/// Splits a header line. A folded one has no name before its colon, so it is malformed.
+fn header(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, value) = token(line)?;
+    let value = value.strip_prefix(b":")?;
+    let plain = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
+    value.iter().all(plain).then(|| (name, value.trim_ascii()))
 }
 
 #[cfg(test)]

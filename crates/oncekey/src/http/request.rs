@@ -19,7 +19,7 @@ use super::problem::{Code, Problem};
 use super::scoping::normalised;
 use super::service::Front;
 use crate::clock::Stamp;
-use crate::fingerprint::{BodyReader, Fingerprint, json};
+use crate::fingerprint::{BodyReader, Fingerprint, json, multipart};
 use crate::key::{InvalidKey, Key, RecordId};
 use crate::record::{Kind, LeaseToken};
 use crate::store::Claim;
@@ -163,7 +163,11 @@ fn body_key(headers: &HeaderMap, body: &[u8], pointer: &str) -> Result<Option<St
         Ok(text) => Ok(text),
         // A form or a picture has no members to look for. What claims to be JSON, or claims
         // nothing, must not slip by unprotected because of a stray byte.
-        Err(json::NoString::NotJson) if media_type.is_some() && !says_json => Ok(None),
+        Err(json::NoString::NotJson | json::NoString::TooDeep)
+            if media_type.is_some() && !says_json =>
+        {
+            Ok(None)
+        }
         Err(why) => Err(Problem::new(Code::InvalidKey).with_detail(sentence(&why.to_string()))),
     }
 }
@@ -319,14 +323,18 @@ fn essence(content_type: &[u8]) -> Vec<u8> {
     content_type[..end].trim_ascii().to_ascii_lowercase()
 }
 
-/// The content type without what clients vary: charset and boundary (F1).
+/// The content type without what clients vary: the charset, and the boundary of a form that is
+/// digested part by part (F1). Any other boundary is part of how the bytes are read, and counts.
 fn comparable(content_type: &[u8]) -> Vec<u8> {
+    let varying: &[&[u8]] = match multipart::boundary(content_type) {
+        Some(_) => &[b"charset", b"", b"boundary"],
+        None => &[b"charset", b""],
+    };
     let mut text = essence(content_type);
     for parameter in content_type.split(|byte| *byte == b';').skip(1) {
         let parameter = parameter.trim_ascii();
         let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
-        let varies = [&b"charset"[..], b"boundary", b""];
-        if !varies.iter().any(|varying| name.eq_ignore_ascii_case(varying)) {
+        if !varying.iter().any(|varies| name.eq_ignore_ascii_case(varies)) {
             text.push(b';');
             text.extend_from_slice(parameter);
         }

@@ -13,7 +13,7 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName};
 use http::request::Parts;
 
 use super::policy::{Authority, Operation, Policy};
-use crate::fingerprint::{Secret, frame};
+use crate::fingerprint::{Frames, Secret};
 use crate::key::Scope;
 use crate::record::Principal;
 
@@ -138,11 +138,11 @@ impl Scoping {
         if let Some(principal) = self.principal.as_ref().and_then(|of| of(parts)) {
             return principal;
         }
-        let mut hasher = None;
+        let mut input = None;
         let mut count = |name: &str, value: &[u8]| {
-            let hasher = hasher.get_or_insert_with(|| secret.hasher("oncekey principal"));
-            frame(hasher, name.as_bytes());
-            frame(hasher, value);
+            let input = input.get_or_insert_with(|| Frames::of("oncekey principal"));
+            input.add(name.as_bytes());
+            input.add(value);
         };
         for name in &self.credentials {
             for value in parts.headers.get_all(name) {
@@ -154,8 +154,8 @@ impl Scoping {
                 count(name, value);
             }
         }
-        match hasher {
-            Some(hasher) => Principal::hashed(hasher.finalize().as_bytes()),
+        match input {
+            Some(input) => Principal::hashed(&secret.digest(&input)),
             None => Principal::anonymous(),
         }
     }

@@ -164,7 +164,8 @@ where
             let (answer, waiting) = oneshot::channel();
             let case = Case::new(Arc::clone(&front), policy, &claim, &parts);
             // From here on a lost client changes nothing (L6).
-            let work = drive::drive(case, inner, (parts, bytes), claim, arrived, answer);
+            // Boxed, since it is large and would be moved several times on its way into the task.
+            let work = Box::pin(drive::drive(case, inner, (parts, bytes), claim, arrived, answer));
             front.engine.spawn(tracing::Instrument::in_current_span(work));
             match waiting.await {
                 Ok(answer) => answer,

@@ -2,6 +2,18 @@
 
 #[cfg(feature = "conformance")]
 mod conformance;
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+#[cfg(feature = "embedded")]
+mod embedded;
+#[cfg(feature = "embedded")]
+mod embedded_crash;
+#[cfg(feature = "embedded")]
+mod embedded_format;
+#[cfg(feature = "embedded")]
+mod embedded_open;
+#[cfg(feature = "embedded")]
+mod embedded_time;
 mod faulty;
 mod layer;
 mod layer_cancel;
