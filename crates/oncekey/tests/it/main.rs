@@ -1,9 +1,9 @@
 //! What the library promises, tried through its public face.
 
-#[cfg(feature = "conformance")]
-mod conformance;
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+#[cfg(feature = "conformance")]
+mod conformance;
 #[cfg(feature = "embedded")]
 mod embedded;
 #[cfg(feature = "embedded")]
