@@ -4,7 +4,7 @@
 //! 2. Claims, completions, changes and waits are raced on many tasks of a runtime with several
 //!    threads: a store that is right only in sequence fails.
 //! 3. The suite sees a store only through its trait, behind `Arc<dyn Store>`, and passes time by
-//!    the store's [`Clock`] or by sleeping. It never waits for time where a condition will do.
+//!    the store's clock or by sleeping. It never waits for time where a condition will do.
 //! 4. Rules come in groups, by what a store can do: [`Group::Store`], [`Group::Inspect`],
 //!    [`Group::Recover`], and [`Group::Durable`] for what must survive reopening.
 //!
