@@ -10,7 +10,8 @@
 //!    [`Held::Lost`](crate::store::Held::Lost) means loss (L5).
 //! 4. **Waiters** are bounded, woken by the store, leave without a trace, and run the work
 //!    themselves only after a release (C4).
-//! 5. **A claim whose answer never came** is taken back under its token until that is answered (C2).
+//! 5. **A claim whose answer never came** is taken back under its token until that is answered
+//!    (C2).
 //! 6. **An ending that cannot be stored** keeps being tried in the background, within a bound of
 //!    memory (O6).
 //!
@@ -211,7 +212,8 @@ impl Engine {
     /// Call it inside a task made by [`spawn`](Self::spawn).
     ///
     /// # Errors
-    /// What the store said. Nothing was granted; a claim whose answer is missing is being taken back.
+    /// What the store said. Nothing was granted; a claim whose answer is missing is being taken
+    /// back.
     pub async fn begin(
         &self,
         mut claim: Claim,
