@@ -2,17 +2,15 @@
 //! a claim (B1 to B20). [`cases_keys`](super::cases_keys) has identity, tenancy and keys (B74 to
 //! B101, B139), [`cases_answers`](super::cases_answers) what is kept and replayed (B104 to B127).
 //!
-//! A test bears the number of its case. These have none, and this is why:
+//! A test bears the number of its case. These have none:
 //!
-//! | case | why |
-//! |---|---|
-//! | B8 a store that cannot compare and set | `Store` demands one atomic conditional write, and the conformance suite races it |
-//! | B11 one key twice in a batch | a request has one key; two requests at once are B1, two lines of the header B139 |
-//! | B13 a locking read of a missing row | of an SQL store |
-//! | B103 secrets in the stored answers | needs encrypted records; a record is found by its id and bears it |
-//! | B106 for other than HTTP, B112 objects | an outcome is bytes: there is nothing to serialise or to guess |
-//! | B115 a cached error loses its type | what is kept is the rendered answer; see its test for a stored 503 |
-//! | B140 a client makes a new key for each try | of the helper for clients |
+//! - B8, a store that cannot compare and set: `Store` demands one atomic conditional write, and the
+//!   conformance suite races whoever claims to have it.
+//! - B11, one key twice in a batch: a request has one key. Two requests in one packet are tried
+//!   through the gateway, two lines of the header are a row of B139.
+//! - B13, a locking read of a missing row: of an SQL store.
+//! - B103, secrets in stored answers: needs records that are encrypted.
+//! - B140, a client that makes a new key for each try: of a helper for clients.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

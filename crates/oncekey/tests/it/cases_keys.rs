@@ -1,4 +1,5 @@
-//! What a key stands for: fingerprint, identity, tenancy, and keys that are odd (B74 to B101, B139).
+//! What a key stands for: fingerprint, identity, tenancy, and keys that are odd (B74 to B101 and
+//! B139).
 
 use std::collections::HashSet;
 use std::sync::Arc;
