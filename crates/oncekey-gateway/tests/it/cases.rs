@@ -1,7 +1,7 @@
 //! Ways in which libraries of this kind were seen to fail, where the bytes on the wire matter. The
 //! others are tested behind the layer alone, and listed there.
 
-use super::rig::{After, Connection, Failure, Gateway, Request, Upstream, post};
+use super::rig::{After, Connection, Failure, Gateway, Request, Upstream, post, wait_for};
 
 /// The header that a request sends beside its host, as bytes.
 fn keyed(lines: &[&[u8]]) -> Request {
@@ -166,4 +166,29 @@ fn o4_b30_a_reset_after_the_first_byte_is_unknown_and_never_sent_again() {
     let second = keyed(&[b"k"]).reply(gateway.address());
     assert_eq!((second.status, second.code().as_str()), (409, "outcome-unknown"));
     assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn p3_b113_an_endless_stream_of_events_is_not_withheld() {
+    let upstream = Upstream::start(|exchange| {
+        exchange.send(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+             Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n",
+        );
+        exchange.see_it_leave();
+        After::Close
+    });
+    let gateway = Gateway::to(upstream.address()).start();
+    let request = keyed(&[b"k"]);
+    let mut connection = Connection::open(gateway.address()).unwrap();
+    connection.send(request.bytes()).unwrap();
+    assert_eq!(connection.read_head_to("POST").unwrap().status, 200);
+    connection.wire().read_to(b"data: 1\n\n").unwrap();
+    connection.leave();
+    let replay = wait_for("the outcome", || {
+        let reply = request.reply(gateway.address());
+        reply.replayed().then_some(reply)
+    });
+    assert_eq!((replay.status, replay.header("idempotency-body").as_str()), (200, "omitted"));
+    assert_eq!((replay.body.len(), upstream.count()), (0, 1));
 }

@@ -143,16 +143,22 @@ pub(crate) fn why(record: Option<Record>) -> Option<Why> {
 async fn c4_above_its_bounds_nobody_waits() {
     let mut limits = Limits::default();
     limits.waiters_per_key = 2;
-    limits.waiters = 3;
+    limits.waiters = 4;
     let bench = Bench::with(limits);
     let held = [bench.run(claim("a")).await, bench.run(claim("b")).await];
-    let waiting = [bench.wait(claim("a")), bench.wait(claim("a")), bench.wait(claim("b"))];
-    bench.waiting(3).await;
     // The clock stands still: whoever waited would never be told.
-    for key in ["a", "b"] {
+    let refused = async |key, bound| {
         let told = bench.wait(claim(key)).await.expect("no panic");
-        assert!(matches!(told, Ok(Begun::InProgress { .. })), "{key}: {told:?}");
-    }
+        assert!(matches!(told, Ok(Begun::InProgress { .. })), "{bound}: {told:?}");
+    };
+    let mut waiting = vec![bench.wait(claim("a")), bench.wait(claim("a"))];
+    bench.waiting(2).await;
+    refused("a", "two wait for this key").await;
+    waiting.extend([bench.wait(claim("b")), bench.wait(claim("b"))]);
+    bench.waiting(4).await;
+    let other = bench.run(claim("other")).await;
+    refused("other", "four wait in all").await;
+    assert!(matches!(other.release().await, RunEnded::Stored { .. }));
     for run in held {
         assert!(matches!(run.complete(done(), DAY).await, RunEnded::Stored { .. }));
     }
@@ -160,11 +166,11 @@ async fn c4_above_its_bounds_nobody_waits() {
         let told = waiter.await.expect("no panic");
         assert!(matches!(told, Ok(Begun::Replay { .. })), "{told:?}");
     }
-    assert_eq!(bench.seen.count(|event| *event == Event::WaitEnded), 3);
+    assert_eq!(bench.seen.count(|event| *event == Event::WaitEnded), 4);
     // The seats are free again.
     let _held = bench.run(claim("c")).await;
     let _waits = [bench.wait(claim("c")), bench.wait(claim("c"))];
-    bench.waiting(5).await;
+    bench.waiting(6).await;
 }
 
 #[tokio::test]

@@ -38,6 +38,26 @@ async fn c2_b19_a_claim_without_an_answer_is_released_and_its_token_stays_dead()
 }
 
 #[tokio::test(start_paused = true)]
+async fn c2_u5_a_stop_waits_for_claims_that_are_being_taken_back() {
+    let bench = Bench::new();
+    bench.store.fail(Call::Claim, Fault::After(StoreErrorKind::Timeout));
+    bench.store.fail(Call::End, Fault::Before(StoreErrorKind::Unavailable));
+    assert!(bench.begin(claim("k")).await.is_err());
+    until("the release is tried", async || bench.store.calls(Call::End) == 1).await;
+    let stopping = tokio::spawn({
+        let engine = bench.engine.clone();
+        async move { engine.stop(Duration::from_secs(25)).await }
+    });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!stopping.is_finished());
+    bench.clock.advance(Duration::from_millis(50));
+    assert_eq!(stopping.await.expect("no panic"), 0);
+    assert_eq!(bench.record(&claim("k").id).await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn c2_u4_a_takeover_without_an_answer_leaves_the_record_unknown() {
     for fault in [Fault::After(StoreErrorKind::Timeout), Fault::Before(StoreErrorKind::Timeout)] {
         let bench = Bench::new();
