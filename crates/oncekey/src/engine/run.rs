@@ -1,5 +1,6 @@
 //! A run: the right to do the work, and the duty to say how it ended.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -179,19 +180,25 @@ enum Tries {
 
 impl EndingRun {
     async fn store(mut self) -> RunEnded {
-        match tokio::time::timeout(PATIENCE, self.once()).await {
-            Ok(Ok(held)) => return self.stored(held),
-            Ok(Err(error)) => {
-                tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
-            }
-            Err(_) => {
-                tracing::error!(record = %self.lease.id, "the store is slow to take an ending")
+        // One patience for all tries together: the client waits for them.
+        let mut over = pin!(tokio::time::sleep(PATIENCE));
+        tokio::select! {
+            biased;
+            answer = self.once() => match answer {
+                Ok(held) => return self.stored(held),
+                Err(error) => {
+                    tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
+                }
+            },
+            () = &mut over => {
+                tracing::error!(record = %self.lease.id, "the store is slow to take an ending");
             }
         }
         let Some(rest) = self.hand_over() else { return RunEnded::Unstored };
-        match tokio::time::timeout(PATIENCE, rest).await {
-            Ok(Ok(ended)) => ended,
-            _ => RunEnded::Unstored,
+        tokio::select! {
+            biased;
+            ended = rest => ended.unwrap_or(RunEnded::Unstored),
+            () = over => RunEnded::Unstored,
         }
     }
 

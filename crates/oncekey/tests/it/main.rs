@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod cases;
+mod cases_answers;
+mod cases_keys;
 #[cfg(feature = "conformance")]
 mod conformance;
 #[cfg(feature = "embedded")]
@@ -14,6 +17,9 @@ mod embedded_format;
 mod embedded_open;
 #[cfg(feature = "embedded")]
 mod embedded_time;
+mod engine;
+mod engine_keeper;
+mod engine_trouble;
 mod faulty;
 mod layer;
 mod layer_cancel;
