@@ -85,24 +85,31 @@ pub(super) fn request(
     Ok(())
 }
 
+/// Whether a request says for which host it is, and says one thing: `Host` on one line, or on none
+/// where the target names the host or the client is too old to know the field (RFC 9112, 3.2).
+pub(crate) fn names_one_host(uri: &Uri, headers: &HeaderMap, version: Version) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(_), None) => true,
+        (Some(_), Some(_)) => false,
+        (None, _) => uri.authority().is_some() || version != Version::HTTP_11,
+    }
+}
+
 /// Origin form, and one `Host`: that of the request target where it names one.
 fn settle_host(parts: &mut request::Parts, authority: &HeaderValue) -> Result<(), StatusCode> {
+    if !names_one_host(&parts.uri, &parts.headers, parts.version) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     if let Some(target) = parts.uri.authority() {
         let host = HeaderValue::from_str(target.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
         parts.headers.insert(HOST, host);
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-        return Ok(());
+    } else if !parts.headers.contains_key(HOST) {
+        parts.headers.insert(HOST, authority.clone());
     }
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(_), None) => Ok(()),
-        (None, _) if parts.version != Version::HTTP_11 => {
-            parts.headers.insert(HOST, authority.clone());
-            Ok(())
-        }
-        _ => Err(StatusCode::BAD_REQUEST),
-    }
+    Ok(())
 }
 
 /// Makes the head of the application's answer fit for the client. Returns how long the connection

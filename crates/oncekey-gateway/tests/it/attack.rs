@@ -89,7 +89,7 @@ fn k3_a_length_beside_a_coding_smuggles_no_second_request() {
         assert_eq!(seen.target, "/pay", "smuggled: {seen:?}");
         let framings = ["content-length", "transfer-encoding"];
         let framed = framings.iter().filter(|name| seen.headers.has(name)).count();
-        assert_eq!(framed, 1, "two framings: {seen:?}");
+        assert!(framed <= 1, "two framings: {seen:?}");
     }
 }
 
@@ -125,6 +125,9 @@ fn s3_the_target_of_an_absolute_form_is_the_host_for_scope_and_application_alike
     };
     let first = ask("http://a.example/pay", "b.example");
     assert_eq!((first.status, first.text()), (201, "/pay a.example 2"));
+    let doubtful = Request::bare("POST", "http://a.example/pay").header("Host", "a.example");
+    let doubtful = doubtful.header("Host", "b.example").key("k1").json("{}");
+    assert_eq!(doubtful.reply(gateway.address()).status, 400);
     // The same tenant, written plainly: the same key.
     assert!(ask("/pay", "a.example").replayed());
     let other = ask("/pay", "b.example");
@@ -220,7 +223,8 @@ fn f4_an_upload_that_is_too_large_or_breaks_off_claims_nothing() {
     let chunked = Request::post("/pay").key("k1").chunks(&[&large]).reply(gateway.address());
     assert_eq!((chunked.status, chunked.code().as_str()), (413, "request-too-large"));
     let mut broken = Connection::open(gateway.address()).unwrap();
-    broken.send("POST /pay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k1\r\nContent-Length: 9\r\n\r\n{").unwrap();
+    let part = "POST /pay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k1\r\nContent-Length: 9\r\n\r\n{";
+    broken.send(part).unwrap();
     broken.reset();
     let good = Request::post("/pay").key("k1").json("{}").reply(gateway.address());
     assert_eq!((good.status, good.replayed()), (201, false));

@@ -104,8 +104,8 @@ fn load(address: SocketAddr, made: &AtomicUsize, over: &Gate) -> Asked {
 fn round(gateway: &mut Gateway, made: &AtomicUsize, moment: Duration, ledger: &Ledger) -> Asked {
     let over = Gate::new();
     let before = ledger.total();
+    let address = gateway.address();
     let asked = thread::scope(|scope| {
-        let address = gateway.address();
         let clients: Vec<_> =
             (0..CLIENTS).map(|_| scope.spawn(|| load(address, made, &over))).collect();
         wait_for("the load begins", || (ledger.total() > before).then_some(()));
@@ -168,6 +168,9 @@ fn u1_no_kill_makes_a_key_run_twice_or_forgets_an_answer_that_was_seen() {
         }
         assert_eq!(ledger.effects(key).max(1), 1, "{key}");
     }
-    println!("{} keys: {replayed} replayed, {unknown} unknown, {first_runs} first runs", seen.len());
+    println!(
+        "{} keys: {replayed} replayed, {unknown} unknown, {first_runs} first runs",
+        seen.len()
+    );
     assert!(replayed > 0 && unknown > 0, "{replayed} replayed, {unknown} unknown: too weak a load");
 }

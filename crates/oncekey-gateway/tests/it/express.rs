@@ -15,7 +15,10 @@ fn c1_a_double_post_runs_the_handler_once() {
     let gateway = Gateway::to(express.address()).start();
     let first = ask(&gateway, "/pay", "k1");
     let second = ask(&gateway, "/pay", "k1");
-    assert_eq!((first.status, first.replayed(), first.idempotency()), (201, false, "stored".into()));
+    assert_eq!(
+        (first.status, first.replayed(), first.idempotency()),
+        (201, false, "stored".into())
+    );
     assert_eq!((second.status, second.replayed()), (201, true));
     assert_eq!(second.idempotency(), "replayed");
     assert_eq!(first.body, second.body);
@@ -114,10 +117,10 @@ fn p3_a_large_answer_is_whole_at_first_and_omitted_in_the_replay() {
     let gateway = Gateway::to(express.address()).start();
     let first = ask(&gateway, "/big", "k1");
     assert_eq!((first.status, first.body.len()), (200, 2 << 20));
-    assert_eq!((first.header("etag"), first.header("content-length")), (
-        "\"big\"".into(),
-        (2 << 20).to_string(),
-    ));
+    assert_eq!(
+        (first.header("etag"), first.header("content-length")),
+        ("\"big\"".into(), (2 << 20).to_string(),)
+    );
     let direct = post(express.address(), "/big", &[], "{}");
     assert_eq!(first.body, direct.body);
     let second = ask(&gateway, "/big", "k1");

@@ -208,9 +208,8 @@ fn o4_an_upstream_that_reads_and_closes_or_resets_is_unknown_at_once() {
     // The time-outs are longer than a test waits: what comes, comes at once.
     let config = "[upstream]\ntimeout = \"10m\"\n[defaults]\nmax_run = \"20m\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
-    for (count, path) in ["/close", "/reset", "/garbage", "/half-head", "/half", "/chunk"]
-        .into_iter()
-        .enumerate()
+    for (count, path) in
+        ["/close", "/reset", "/garbage", "/half-head", "/half", "/chunk"].into_iter().enumerate()
     {
         let request = Request::post(path).key("k1").json("{}");
         let first = request.reply(gateway.address());
@@ -244,10 +243,14 @@ fn o4_an_answer_that_breaks_off_after_its_head_went_out_is_cut_and_unknown() {
 fn o4_at_the_timeout_the_client_is_told_and_a_late_answer_completes_the_record() {
     let gate = Gate::new();
     let own = gate.clone();
-    let upstream = Upstream::start(move |exchange| {
-        if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-    });
-    let config = "[upstream]\ntimeout = \"200ms\"\n[defaults]\nin_progress = \"reject\"\n";
+    let upstream =
+        Upstream::start(
+            move |exchange| {
+                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
+            },
+        );
+    let config = "[upstream]\ntimeout = \"200ms\"\nconnect_timeout = \"100ms\"\n\
+                  [defaults]\nin_progress = \"reject\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let first = keyed("k1").reply(gateway.address());
     assert_eq!((first.status, first.code().as_str()), (504, "outcome-unknown"));
@@ -279,8 +282,8 @@ fn l1_max_run_ends_the_exchange_and_leaves_an_unknown_outcome() {
         own.open();
         After::Close
     });
-    let config = "[upstream]\ntimeout = \"300ms\"\n[defaults]\nlease = \"1s\"\nmax_run = \"1200ms\"\n\
-                  in_progress = \"reject\"\n";
+    let config = "[upstream]\ntimeout = \"300ms\"\nconnect_timeout = \"100ms\"\n\
+                  [defaults]\nlease = \"1s\"\nmax_run = \"1200ms\"\nin_progress = \"reject\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     assert_eq!(keyed("k1").reply(gateway.address()).status, 504);
     left.pass();
@@ -313,9 +316,12 @@ fn l1_a_lease_is_renewed_while_the_handler_runs() {
 fn l6_a_client_that_leaves_during_the_handler_changes_nothing() {
     let gate = Gate::new();
     let own = gate.clone();
-    let upstream = Upstream::start(move |exchange| {
-        if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-    });
+    let upstream =
+        Upstream::start(
+            move |exchange| {
+                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
+            },
+        );
     let gateway = Gateway::to(upstream.address()).start();
     asked(&gateway, "k1").reset();
     asked(&gateway, "k2").leave();
@@ -461,9 +467,7 @@ fn u4_unknown_never_becomes_new_by_a_retention() {
     let unknown = || keyed("k1").header("X-Act", "reset").reply(gateway.address());
     assert_eq!(unknown().status, 504);
     keyed("k2").reply(gateway.address());
-    wait_until("the kept answer expires", || {
-        !keyed("k2").reply(gateway.address()).replayed()
-    });
+    wait_until("the kept answer expires", || !keyed("k2").reply(gateway.address()).replayed());
     assert_eq!(unknown().code(), "outcome-unknown");
     gateway.restart();
     assert_eq!(keyed("k1").reply(gateway.address()).code(), "outcome-unknown");
@@ -493,9 +497,12 @@ fn c3_a_mismatch_is_told_of_an_unknown_and_of_a_retried_record() {
 fn u5_a_graceful_stop_finishes_running_work_and_answers_waiters() {
     let gate = Gate::new();
     let own = gate.clone();
-    let upstream = Upstream::start(move |exchange| {
-        if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-    });
+    let upstream =
+        Upstream::start(
+            move |exchange| {
+                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
+            },
+        );
     let config = "[defaults]\nin_progress = { wait = \"50s\" }\n";
     let mut gateway = Gateway::to(upstream.address()).config(config).start();
     let mut first = asked(&gateway, "k1");

@@ -1,7 +1,7 @@
 //! The first answer and its replay, as raw bytes (P).
 
 use crate::rig::{
-    After, Connection, Exchange, Fields, Framing, Gateway, Reply, Request, Upstream,
+    After, Connection, Exchange, Fields, Framing, Gate, Gateway, Reply, Request, Upstream,
 };
 
 /// What a replay may differ in: the marks, and what belongs to a moment or to one exchange (P2).
@@ -127,10 +127,10 @@ fn p1_chunks_and_lengths_become_the_same_bytes() {
     let (_upstream, gateway) = answering(chunked);
     let (first, second) = twice(&gateway, "k1");
     assert_eq!((first.text(), second.text()), ("abcde", "abcde"));
-    assert_eq!((first.header("content-length"), second.header("content-length")), (
-        "5".into(),
-        "5".into(),
-    ));
+    assert_eq!(
+        (first.header("content-length"), second.header("content-length")),
+        ("5".into(), "5".into(),)
+    );
 
     let until_close = "HTTP/1.1 200 OK\r\n\r\nuntil the end";
     let upstream = Upstream::start(move |exchange| {
@@ -348,7 +348,8 @@ fn p3_a_replay_of_a_large_compressed_answer_says_nothing_of_the_missing_bytes() 
     let upstream = Upstream::start(large);
     let config = "[defaults]\nmax_response_body = \"64KiB\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
-    let (first, second) = (keyed("k1").reply(gateway.address()), keyed("k1").reply(gateway.address()));
+    let (first, second) =
+        (keyed("k1").reply(gateway.address()), keyed("k1").reply(gateway.address()));
     assert_eq!((first.body.len(), second.body.len()), (64 * 1024 + 1, 0));
     assert!(first.headers.has("content-encoding") && first.headers.has("repr-digest"));
     for name in ["content-encoding", "repr-digest", "content-digest", "etag", "digest"] {
@@ -369,4 +370,32 @@ fn large(exchange: &mut Exchange<'_>) -> After {
         ("X-Kept", "yes"),
     ];
     exchange.answer(200, &headers, &vec![7; 64 * 1024 + 1])
+}
+
+#[test]
+fn p3_when_the_client_of_events_leaves_the_upstream_is_closed() {
+    let left = Gate::new();
+    let own = left.clone();
+    let upstream = Upstream::start(move |exchange| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Kept: yes\r\n\r\n";
+        exchange.send(head);
+        let events = "data: 1\n\n".repeat(20_000);
+        let all = exchange.trickle(events.as_bytes(), 9, std::time::Duration::from_millis(5));
+        if !all {
+            own.open();
+        }
+        After::Close
+    });
+    let gateway = Gateway::to(upstream.address()).start();
+    let mut client = Connection::open(gateway.address()).unwrap();
+    client.send(keyed("k1").bytes()).unwrap();
+    assert_eq!(client.read_head_to("POST").unwrap().idempotency(), "stored");
+    client.wire().read_to(b"data: 1\n\n").unwrap();
+    client.leave();
+    left.pass();
+    let replay = keyed("k1").reply(gateway.address());
+    assert!(replay.replayed(), "{replay:?}");
+    assert_eq!((replay.header("x-kept"), replay.body.len()), ("yes".into(), 0));
+    assert_eq!(replay.header("idempotency-body"), "omitted");
+    assert_eq!(upstream.count(), 1);
 }
