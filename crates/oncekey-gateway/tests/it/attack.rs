@@ -230,3 +230,88 @@ fn f4_an_upload_that_is_too_large_or_breaks_off_claims_nothing() {
     assert_eq!((good.status, good.replayed()), (201, false));
     assert_eq!(upstream.count(), 1);
 }
+
+#[test]
+fn s3_a_host_that_is_no_host_is_refused() {
+    let upstream = echo();
+    let gateway = Gateway::to(upstream.address()).start();
+    let hosts: [&[u8]; 6] =
+        [b"a.example, b.example", b"a.example/x", b"u@a.example", b"a b", b"caf\xe9", b"a?b"];
+    for host in hosts {
+        let request = Request::bare("POST", "/pay").header("Host", host).key("k1").json("{}");
+        let reply = request.reply(gateway.address());
+        assert_eq!((reply.status, reply.idempotency()), (400, String::new()), "{host:?}");
+    }
+    let user = Request::bare("POST", "http://u:p@a.example/pay").header("Host", "a.example");
+    assert_eq!(user.key("k1").json("{}").reply(gateway.address()).status, 400);
+    for host in ["[::1]:80", "a.example:8080", "127.0.0.1", "a_b.example"] {
+        let request = Request::bare("POST", "/pay").header("Host", host).key(host).json("{}");
+        // The colon and brackets are printable, so they are a key as well.
+        assert_eq!(request.reply(gateway.address()).status, 201, "{host}");
+    }
+    assert_eq!(upstream.count(), 4);
+}
+
+#[test]
+fn k7_an_upgrade_or_a_connection_field_takes_no_key_away() {
+    let upstream = echo();
+    let gateway = Gateway::to(upstream.address()).start();
+    let fields = [
+        ("Connection", "Idempotency-Key"),
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Connection", "close, idempotency-key"),
+    ];
+    for (number, (name, value)) in fields.into_iter().enumerate() {
+        let request = Request::post("/pay").key(&format!("k{number}")).header(name, value);
+        let request = request.header("Upgrade", "websocket").json("{}");
+        let first = request.reply(gateway.address());
+        assert_eq!((first.status, first.idempotency()), (201, "stored".into()), "{value}");
+        assert!(request.reply(gateway.address()).replayed(), "{value}");
+    }
+    let seen = upstream.requests();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|seen| seen.headers.has("idempotency-key")), "{seen:?}");
+    assert!(!seen.iter().any(|seen| seen.headers.has("upgrade")), "{seen:?}");
+}
+
+#[test]
+fn h_what_only_the_gateway_may_say_is_removed_from_the_application_s_answer() {
+    let upstream = Upstream::start(|exchange| {
+        let forged = [
+            ("Idempotent-Replayed", "true"),
+            ("Idempotency-Status", "replayed"),
+            ("Idempotency-Expires", "never"),
+            ("Idempotency-Body", "omitted"),
+            ("Idempotency-Record", "x"),
+            ("Idempotency-Key", "kept"),
+        ];
+        exchange.answer(201, &forged, b"ok")
+    });
+    let gateway = Gateway::to(upstream.address()).start();
+    let keyed = Request::post("/pay").key("k1").json("{}").reply(gateway.address());
+    let plain = Request::post("/pay").json("{}").reply(gateway.address());
+    let get = Request::new("GET", "/pay").reply(gateway.address());
+    assert_eq!(keyed.headers.all("idempotency-status"), [b"stored"]);
+    for reply in [&keyed, &plain, &get] {
+        assert!(!reply.replayed() && !reply.headers.has("idempotency-record"), "{reply:?}");
+        assert!(!reply.headers.has("idempotency-body"), "{reply:?}");
+        assert_eq!(reply.header("idempotency-key"), "kept");
+    }
+    assert_eq!((plain.idempotency(), get.idempotency()), (String::new(), String::new()));
+}
+
+#[test]
+fn f4_a_client_that_waits_for_100_continue_is_told_to_go_on() {
+    let upstream = echo();
+    let gateway = Gateway::to(upstream.address()).start();
+    for replayed in [false, true] {
+        let mut client = Connection::open(gateway.address()).unwrap();
+        let request = Request::post("/pay").key("k1").header("Expect", "100-continue").json("{}");
+        client.send(request.head_bytes()).unwrap();
+        client.wire().read_to(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        client.send("{}").unwrap();
+        let reply = client.read_reply().unwrap();
+        assert_eq!((reply.status, reply.replayed()), (201, replayed));
+    }
+    assert_eq!(upstream.count(), 1);
+}

@@ -69,7 +69,7 @@ fn o1_the_status_decides_what_stays() {
     for status in [500, 501, 503, 505, 521, 599] {
         assert_eq!(ends(&gateway, status), ("retry".into(), "attempt 2"), "{status}");
     }
-    for status in [502, 504, 520, 524] {
+    for status in [502, 504, 520, 524, 600, 799] {
         assert_eq!(ends(&gateway, status), ("unknown".into(), "held"), "{status}");
     }
 }
@@ -200,6 +200,10 @@ fn o4_an_upstream_that_reads_and_closes_or_resets_is_unknown_at_once() {
             exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
             After::Close
         }
+        "/until-reset" => {
+            exchange.send("HTTP/1.1 200 OK\r\n\r\nabc");
+            After::Reset
+        }
         _ => {
             exchange.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
             After::Reset
@@ -209,7 +213,9 @@ fn o4_an_upstream_that_reads_and_closes_or_resets_is_unknown_at_once() {
     let config = "[upstream]\ntimeout = \"10m\"\n[defaults]\nmax_run = \"20m\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     for (count, path) in
-        ["/close", "/reset", "/garbage", "/half-head", "/half", "/chunk"].into_iter().enumerate()
+        ["/close", "/reset", "/garbage", "/half-head", "/half", "/chunk", "/until-reset"]
+            .into_iter()
+            .enumerate()
     {
         let request = Request::post(path).key("k1").json("{}");
         let first = request.reply(gateway.address());
@@ -518,4 +524,102 @@ fn u5_a_graceful_stop_finishes_running_work_and_answers_waiters() {
     gateway.restart();
     assert!(keyed("k1").reply(gateway.address()).replayed());
     assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn u5_what_a_graceful_stop_cuts_off_is_unknown() {
+    let upstream = Upstream::start(|exchange| exchange.stay_silent());
+    let config = "[server]\ndrain_timeout = \"300ms\"\n";
+    let mut gateway = Gateway::to(upstream.address()).config(config).start();
+    let _client = asked(&gateway, "k1");
+    upstream.wait_for_requests(1);
+    gateway.terminate();
+    gateway.wait_for_log("what was cut off", |line| line["cut"] == 1);
+    assert!(gateway.wait_for_exit().success());
+    gateway.restart();
+    assert_eq!(keyed("k1").reply(gateway.address()).code(), "outcome-unknown");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn l2_a_holder_that_stood_still_past_its_lease_still_completes() {
+    // Steps: the process is frozen for longer than a lease while the answer and a second request
+    // arrive; whichever it sees first, the work is not run again and its answer is kept.
+    let gate = Gate::new();
+    let own = gate.clone();
+    let upstream =
+        Upstream::start(
+            move |exchange| {
+                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
+            },
+        );
+    let config = "[defaults]\nlease = \"1s\"\n";
+    let gateway = Gateway::to(upstream.address()).config(config).start();
+    let mut first = asked(&gateway, "k1");
+    upstream.wait_for_requests(1);
+    gateway.freeze();
+    let mut second = asked(&gateway, "k1");
+    gate.open();
+    Gate::new().opens_within(Duration::from_millis(1500));
+    gateway.go_on();
+    let first = first.read_reply().unwrap();
+    assert_eq!((first.status, first.idempotency()), (201, "stored".into()));
+    let second = second.read_reply().unwrap();
+    assert!(second.replayed() || second.code() == "outcome-unknown", "{second:?}");
+    assert!(keyed("k1").reply(gateway.address()).replayed());
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn t2_after_a_tombstone_s_retention_a_repeat_is_refused_and_not_run() {
+    let upstream = Upstream::start(|exchange| tell(exchange, 201));
+    let config = "[defaults]\nretention = \"1s\"\ntombstone = \"1h\"\n";
+    let mut gateway = Gateway::to(upstream.address()).config(config).start();
+    assert_eq!(keyed("k1").reply(gateway.address()).status, 201);
+    wait_until("the answer expires", || !keyed("k1").reply(gateway.address()).replayed());
+    gateway.restart();
+    let gone = keyed("k1").reply(gateway.address());
+    assert_eq!((gone.status, gone.code().as_str()), (410, "key-expired"));
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn s7_our_own_problems_from_a_gateway_behind_are_never_kept() {
+    // Steps: each is sent in one piece, then in two with a pause that a streamed answer would not
+    // be gathered over.
+    let upstream = Upstream::start(|exchange| {
+        let mut words = exchange.request.target[1..].split('/').map(str::to_owned);
+        let (code, way) = (words.next().unwrap(), words.next().unwrap());
+        let body = format!("{{\"type\":\"urn:oncekey:problem:{code}\",\"status\":409}}");
+        let head = format!(
+            "HTTP/1.1 409 C\r\nContent-Type: application/problem+json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        exchange.send(head);
+        let (piece, pause) = match way.as_str() {
+            "whole" => (body.len(), Duration::ZERO),
+            _ => (body.len() / 2, Duration::from_millis(120)),
+        };
+        exchange.trickle(body.as_bytes(), piece, pause);
+        After::Keep
+    });
+    let gateway = Gateway::to(upstream.address()).start();
+    for way in ["whole", "parts"] {
+        for (code, status) in [
+            ("in-progress", "released"),
+            ("key-reused", "released"),
+            ("store-unavailable", "released"),
+            ("outcome-unknown", "unknown"),
+        ] {
+            let request = Request::post(&format!("/{code}/{way}")).key("k1").json("{}");
+            let first = request.reply(gateway.address());
+            assert_eq!(first.idempotency(), status, "{code} {way}: {first:?}");
+            let second = request.reply(gateway.address());
+            assert_eq!(second.idempotency(), status, "{code} {way}: {second:?}");
+            assert!(!second.replayed());
+        }
+        let theirs = Request::post(&format!("/no-such-code/{way}")).key("k1").json("{}");
+        assert_eq!(theirs.reply(gateway.address()).idempotency(), "stored", "{way}");
+    }
 }

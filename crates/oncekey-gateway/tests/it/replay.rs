@@ -399,3 +399,39 @@ fn p3_when_the_client_of_events_leaves_the_upstream_is_closed() {
     assert_eq!(replay.header("idempotency-body"), "omitted");
     assert_eq!(upstream.count(), 1);
 }
+
+#[tokio::test]
+async fn p1_an_http2_client_gets_the_same_answer() {
+    let upstream = Upstream::answering(ODD);
+    let gateway = Gateway::to(upstream.address()).start();
+    let stream = tokio::net::TcpStream::connect(gateway.address()).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(stream),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let mut heads = Vec::new();
+    for _ in 0..2 {
+        let request = http::Request::post("http://test.example/pay")
+            .header("idempotency-key", "k1")
+            .header("content-type", "application/json")
+            .body(http_body_util::Full::new(bytes::Bytes::from_static(b"{}")))
+            .unwrap();
+        sender.ready().await.unwrap();
+        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+        let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        assert_eq!((head.status.as_u16(), &body[..]), (201, &b"\x00\xff\r\n\r\n"[..]));
+        assert_eq!(head.headers["x-latin"].as_bytes(), b"caf\xe9");
+        let links: Vec<_> =
+            head.headers.get_all("link").iter().map(|link| link.as_bytes()).collect();
+        assert_eq!(links, [&b"</a>"[..], b"</b>", b"</a>"]);
+        heads.push(head);
+    }
+    assert_eq!(heads[0].headers["idempotency-status"], "stored");
+    assert_eq!(heads[1].headers["idempotent-replayed"], "true");
+    // The same operation, whatever the version.
+    assert!(keyed("k1").reply(gateway.address()).replayed());
+    assert_eq!(upstream.count(), 1);
+}
