@@ -333,8 +333,8 @@ impl Engine {
         self.0.draining.cancel();
     }
 
-    /// Drains, waits for running work up to `bound`, and makes unknown what is left (U5). Says how
-    /// many runs were cut off.
+    /// Drains, waits for running work up to `bound`, makes unknown what is left, and tells that work
+    /// (U5), which may then still answer its client. Says how many runs were cut off.
     pub async fn stop(&self, bound: Duration) -> usize {
         self.drain();
         self.0.tasks.close();
@@ -342,8 +342,8 @@ impl Engine {
         if finished.is_ok() {
             return 0;
         }
-        let cut = self.0.keeper.leases();
-        for lease in &cut {
+        let cut = self.0.keeper.held();
+        for (lease, _) in &cut {
             let how = Ending::Unknown { why: Why::Stopped, after: Duration::ZERO };
             match self.0.store.end(lease, how).await {
                 Ok(_) => self.0.observer.note(Event::BecameUnknown(Why::Stopped)),
@@ -352,6 +352,11 @@ impl Engine {
                 }
             }
         }
+        // After it is written down: whatever the work still says can only make more known.
+        for (_, told) in &cut {
+            told.cancel();
+        }
+        let _late = tokio::time::timeout(LAST_WORD, self.0.tasks.wait()).await;
         cut.len()
     }
 
@@ -373,6 +378,8 @@ impl Engine {
 /// The first and the longest pause between tries of what must reach the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long work that was cut off may take to tell its client.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Takes the claim back when dropped before its answer came.
 struct Unanswered<'a> {

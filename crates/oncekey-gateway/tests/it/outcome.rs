@@ -527,13 +527,16 @@ fn u5_a_graceful_stop_finishes_running_work_and_answers_waiters() {
 }
 
 #[test]
-fn u5_what_a_graceful_stop_cuts_off_is_unknown() {
+fn u5_what_a_graceful_stop_cuts_off_is_unknown_and_its_client_is_told() {
     let upstream = Upstream::start(|exchange| exchange.stay_silent());
     let config = "[server]\ndrain_timeout = \"300ms\"\n";
     let mut gateway = Gateway::to(upstream.address()).config(config).start();
-    let _client = asked(&gateway, "k1");
+    let mut client = asked(&gateway, "k1");
     upstream.wait_for_requests(1);
     gateway.terminate();
+    let told = client.read_reply().unwrap();
+    assert_eq!((told.status, told.code().as_str()), (504, "outcome-unknown"));
+    assert_eq!(told.idempotency(), "unknown");
     gateway.wait_for_log("what was cut off", |line| line["cut"] == 1);
     assert!(gateway.wait_for_exit().success());
     gateway.restart();

@@ -62,6 +62,48 @@ fn c1_of_fifty_claims_at_once_exactly_one_runs() {
 }
 
 #[test]
+fn c1_of_many_that_take_an_unknown_record_over_exactly_one_runs() {
+    let upstream = Upstream::start(|exchange| match exchange.request.number {
+        1 => After::Reset,
+        _ => tell(exchange, 201),
+    });
+    let config = "[defaults]\non_unknown = \"retry\"\n";
+    let mut gateway = Gateway::to(upstream.address()).config(config).start();
+    assert_eq!(keyed("k1").reply(gateway.address()).status, 504);
+    gateway.restart();
+    let replies = race(30, |_| keyed("k1").reply(gateway.address()));
+    for reply in &replies {
+        assert_eq!((reply.status, reply.text()), (201, "run 2 attempt 2"), "{reply:?}");
+    }
+    assert_eq!(replies.iter().filter(|reply| !reply.replayed()).count(), 1);
+    assert_eq!(upstream.count(), 2);
+}
+
+#[test]
+fn c4_waiters_of_a_run_that_ends_unknown_are_told_so_and_run_nothing() {
+    for (on_unknown, code) in [("hold", "outcome-unknown"), ("retry", "in-progress")] {
+        let gate = Gate::new();
+        let own = gate.clone();
+        let upstream = Upstream::start(move |exchange| {
+            exchange.wait(&own);
+            After::Reset
+        });
+        let config = format!("[defaults]\non_unknown = \"{on_unknown}\"\n");
+        let gateway = Gateway::to(upstream.address()).config(&config).start();
+        let mut first = asked(&gateway, 1, "k1").remove(0);
+        upstream.wait_for_requests(1);
+        let waiting = asked(&gateway, 5, "k1");
+        wait_for_waiters(&gateway, 5);
+        gate.open();
+        assert_eq!(first.read_reply().unwrap().status, 504);
+        for reply in replies(waiting) {
+            assert_eq!((reply.status, reply.code().as_str()), (409, code), "{reply:?}");
+        }
+        assert_eq!(upstream.count(), 1, "a waiter ran the work");
+    }
+}
+
+#[test]
 fn c4_fifty_waiters_replay_the_answer_of_the_one_that_runs() {
     let gate = Gate::new();
     let upstream = gated(&gate, 201);

@@ -91,9 +91,9 @@ impl Keeper {
         }
     }
 
-    /// All leases that are held now.
-    pub(super) fn leases(&self) -> Vec<Lease> {
-        self.book().kept.values().map(|(_, kept)| kept.lease).collect()
+    /// All leases that are held now, and how their work is told.
+    pub(super) fn held(&self) -> Vec<(Lease, CancellationToken)> {
+        self.book().kept.values().map(|(_, kept)| (kept.lease, kept.told.clone())).collect()
     }
 
     /// Renews what is due, for ever.
