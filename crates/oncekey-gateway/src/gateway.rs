@@ -20,6 +20,7 @@ use tower_layer::Layer as _;
 use crate::admin::{Admin, Readiness};
 use crate::answer::Application;
 use crate::config::{Config, Loaded, NoUpstream, StoreKind};
+use crate::entrance::Entrance;
 use crate::listener::{self, BindError, Listener, Serving, Stopped};
 use crate::metrics::Metrics;
 use crate::proxy::{Proxy, Upgrades};
@@ -130,7 +131,7 @@ impl Gateway {
             move || proxy(&address, &config, &upgrades)
         };
         let serving = listener
-            .serve(move |_| layer.layer(Application::new(proxy())))
+            .serve(move |_| Entrance::new(layer.layer(Application::new(proxy()))))
             .map_err(StartError::Workers)?;
         let readiness = Readiness::default();
         let stop_admin = CancellationToken::new();

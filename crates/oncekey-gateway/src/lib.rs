@@ -5,6 +5,7 @@ pub mod answer;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod entrance;
 pub mod folder;
 pub mod gateway;
 pub mod listener;

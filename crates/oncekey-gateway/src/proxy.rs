@@ -15,7 +15,7 @@
 pub(crate) mod body;
 mod error;
 mod forward;
-mod headers;
+pub(crate) mod headers;
 mod upgrade;
 
 use std::future::Future;

@@ -340,8 +340,8 @@ impl Engine {
         self.0.draining.cancel();
     }
 
-    /// Drains, waits for running work up to `bound`, and makes unknown what is left (U5). Says how
-    /// many runs were cut off.
+    /// Drains, waits for running work up to `bound`, makes unknown what is left, and tells that work
+    /// (U5), which may then still answer its client. Says how many runs were cut off.
     pub async fn stop(&self, bound: Duration) -> usize {
         self.drain();
         self.0.tasks.close();
@@ -349,10 +349,11 @@ impl Engine {
         if finished.is_ok() {
             return 0;
         }
+        let held = self.0.keeper.held();
         let mut cut = 0;
-        for lease in self.0.keeper.leases() {
+        for (lease, _) in &held {
             let how = Ending::Unknown { why: Why::Stopped, after: Duration::ZERO };
-            match self.0.store.end(&lease, how).await {
+            match self.0.store.end(lease, how).await {
                 Ok(Held::Ours { .. }) => self.0.observer.note(Event::BecameUnknown(Why::Stopped)),
                 // It ended a moment ago, or is somebody else's run by now.
                 Ok(Held::Lost { .. }) => continue,
@@ -362,6 +363,11 @@ impl Engine {
             }
             cut += 1;
         }
+        // After it is written down: whatever the work still says can only make more known.
+        for (_, told) in &held {
+            told.cancel();
+        }
+        let _late = tokio::time::timeout(LAST_WORD, self.0.tasks.wait()).await;
         cut
     }
 
@@ -385,6 +391,8 @@ impl Engine {
 /// The first and the longest pause between tries of what must reach the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long work that was cut off may take to tell its client.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Takes the claim back when dropped before its answer came.
 struct Unanswered<'a> {

@@ -85,24 +85,42 @@ pub(super) fn request(
     Ok(())
 }
 
+/// Whether a request says for which host it is, and says one thing: `Host` on one line, or on none
+/// where the target names the host or the client is too old to know the field (RFC 9112, 3.2), and
+/// no user's name beside it (RFC 9110, 4.2.4).
+pub(crate) fn names_one_host(uri: &Uri, headers: &HeaderMap, version: Version) -> bool {
+    let target = uri.authority();
+    if target.is_some_and(|target| target.as_str().contains('@')) {
+        return false;
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.as_bytes().iter().all(|byte| may_stand_in_a_host(*byte)),
+        (Some(_), Some(_)) => false,
+        (None, _) => target.is_some() || version != Version::HTTP_11,
+    }
+}
+
+/// What `Host` may hold: a name or an address, and a port. White space and commas come from two
+/// fields that somebody joined; the others would end the host for one reader and not for another.
+fn may_stand_in_a_host(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !br#"/?#@\"<>,"#.contains(&byte)
+}
+
 /// Origin form, and one `Host`: that of the request target where it names one.
 fn settle_host(parts: &mut request::Parts, authority: &HeaderValue) -> Result<(), StatusCode> {
+    if !names_one_host(&parts.uri, &parts.headers, parts.version) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     if let Some(target) = parts.uri.authority() {
         let host = HeaderValue::from_str(target.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
         parts.headers.insert(HOST, host);
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-        return Ok(());
+    } else if !parts.headers.contains_key(HOST) {
+        parts.headers.insert(HOST, authority.clone());
     }
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(_), None) => Ok(()),
-        (None, _) if parts.version != Version::HTTP_11 => {
-            parts.headers.insert(HOST, authority.clone());
-            Ok(())
-        }
-        _ => Err(StatusCode::BAD_REQUEST),
-    }
+    Ok(())
 }
 
 /// Makes the head of the application's answer fit for the client. Returns how long the connection

@@ -93,9 +93,10 @@ impl Keeper {
         }
     }
 
-    /// All leases that are held now.
-    pub(super) fn leases(&self) -> Vec<Lease> {
-        self.book().slots.iter().flatten().map(|(_, kept)| kept.lease).collect()
+    /// All leases that are held now, and how their work is told.
+    pub(super) fn held(&self) -> Vec<(Lease, CancellationToken)> {
+        let book = self.book();
+        book.slots.iter().flatten().map(|(_, kept)| (kept.lease, kept.told.clone())).collect()
     }
 
     /// Renews what is due, for ever.

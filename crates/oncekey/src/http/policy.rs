@@ -341,8 +341,10 @@ impl Endings {
         }
         match number {
             401 | 403 | 408 | 425 | 429 => StatusEnding::Release,
-            500.. => StatusEnding::Retry,
-            _ => StatusEnding::Keep,
+            200..=499 => StatusEnding::Keep,
+            500..=599 => StatusEnding::Retry,
+            // Of no class that anybody has defined.
+            _ => StatusEnding::Unknown,
         }
     }
 }

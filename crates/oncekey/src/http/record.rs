@@ -123,11 +123,14 @@ where
     if is_event_stream(&parts.headers) {
         return Ok(Gathered::Part(frames));
     }
+    // A problem is small, and what it says decides the run (S7): it is never passed on unread.
+    let patient = is_problem(&parts.headers);
     let mut length = 0;
     let mut deadline = None;
     loop {
         let next = match body.frame().now_or_never() {
             Some(next) => next,
+            None if patient => body.frame().await,
             None => {
                 let deadline = deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
                 tokio::select! {

@@ -1,0 +1,60 @@
+//! What is refused before anything of a request counts.
+//!
+//! A request that names no host, or several, has no meaning that all would agree on (RFC 9112,
+//! 3.2): tenant, operation and application could each read another. It is refused here, before its
+//! key is claimed, so that the refusal is no outcome of the key.
+
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::TryFutureExt;
+use futures_util::future::{Either as Which, MapOk};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{Either, Empty};
+use tower_service::Service;
+
+use crate::proxy::headers::names_one_host;
+
+/// Lets through to `S` what means one thing.
+#[derive(Clone, Debug)]
+pub struct Entrance<S>(S);
+
+impl<S> Entrance<S> {
+    /// The entrance to `inner`.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
+
+/// An answer's body: that of the service behind, or none.
+pub type EntranceBody<R> = Either<R, Empty<Bytes>>;
+
+type Passed<R> = fn(Response<R>) -> Response<EntranceBody<R>>;
+
+impl<S, B, R> Service<Request<B>> for Entrance<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<EntranceBody<R>>;
+    type Error = S::Error;
+    type Future = Which<MapOk<S::Future, Passed<R>>, Ready<Result<Self::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if names_one_host(request.uri(), request.headers(), request.version()) {
+            let passed: Passed<R> = |response| response.map(Either::Left);
+            return Which::Left(self.0.call(request).map_ok(passed));
+        }
+        let mut response = Response::new(Either::Right(Empty::new()));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        // What else the client means is anybody's guess, so it ends there.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        Which::Right(ready(Ok(response)))
+    }
+}
