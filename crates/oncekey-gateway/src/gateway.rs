@@ -125,12 +125,12 @@ impl Gateway {
         let routes = Routes::new(&config);
         let layer = layer(&config, &engine, &routes, secret);
         let upgrades = Upgrades::default();
-        let proxy = {
+        let application = {
             let (config, upgrades) = (config.clone(), upgrades.clone());
-            move || proxy(&address, &config, &upgrades)
+            move || application(&address, &config, &upgrades)
         };
         let serving = listener
-            .serve(move |_| layer.layer(Application::new(proxy())))
+            .serve(move |_| layer.layer(application()))
             .map_err(StartError::Workers)?;
         let readiness = Readiness::default();
         let stop_admin = CancellationToken::new();
@@ -226,6 +226,11 @@ fn layer(config: &Config, engine: &Engine, routes: &Routes, secret: Secret) -> L
     Layer::new(engine.clone(), routes::scoping(config), secret)
         .with_policies(move |parts| routes.find(parts))
         .with_cors(routes::cors(config))
+        .with_problem_base(config.problem.type_base.as_str())
+}
+
+fn application(address: &Address, config: &Config, upgrades: &Upgrades) -> Application {
+    Application::new(proxy(address, config, upgrades))
         .with_problem_base(config.problem.type_base.as_str())
 }
 
