@@ -129,16 +129,15 @@ impl Gateway {
             let (config, upgrades) = (config.clone(), upgrades.clone());
             move || application(&address, &config, &upgrades)
         };
-        let serving = listener
-            .serve(move |_| layer.layer(application()))
-            .map_err(StartError::Workers)?;
+        let serving =
+            listener.serve(move |_| layer.layer(application())).map_err(StartError::Workers)?;
         let readiness = Readiness::default();
         let stop_admin = CancellationToken::new();
         let admin_address = admin.local_addr().unwrap_or(config.admin.listen);
         let told = Admin { readiness: readiness.clone(), metrics, store: inspect };
         tokio::spawn(told.serve(admin, stop_admin.clone()));
         tokio::spawn(sweep(engine.clone(), stop_admin.clone()));
-        let mut gateway = Self {
+        Ok(Self {
             config,
             engine,
             routes,
@@ -148,9 +147,7 @@ impl Gateway {
             admin: admin_address,
             stop_admin,
             store_failed: failed,
-        };
-        gateway.config.admin.listen = admin_address;
-        Ok(gateway)
+        })
     }
 
     /// Where clients reach it.
@@ -195,6 +192,8 @@ impl Gateway {
         self.readiness.drain();
         tokio::time::sleep(self.config.server.drain_delay).await;
         let bound = self.config.server.drain_timeout;
+        // First of all: no open connection may begin new work while the rest is ended.
+        self.engine.drain();
         let mut cut = 0;
         let drained = async {
             self.upgrades.end().await;

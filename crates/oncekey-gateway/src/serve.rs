@@ -30,8 +30,8 @@ fn load(args: &ServeArgs) -> Result<Loaded, LoadError> {
     config::load(args.config.as_deref(), std::env::vars_os(), &args.flags())
 }
 
-/// A file that is refused is a no; one that cannot be read is trouble; and where the flags alone are
-/// to blame, the command line is wrong (A4).
+/// A file that is refused is a no; one that cannot be read is trouble; and where the flags alone
+/// are to blame, the command line is wrong (A4).
 fn exit(error: &LoadError) -> Exit {
     let LoadError::Rejected(rejected) = error else { return Exit::Trouble };
     let errors = rejected.findings.iter().filter(|found| found.severity == Severity::Error);
@@ -125,6 +125,10 @@ fn reload(args: &ServeArgs, gateway: &mut Gateway) {
     if let Some(refusal) = gateway.config().reload_refusal(&loaded.config) {
         tracing::error!("the new configuration is refused, the old one stays: {refusal}");
         return;
+    }
+    let waiting = gateway.config().at_next_start(&loaded.config).join(", ");
+    if !waiting.is_empty() {
+        tracing::warn!(sections = waiting, "some changes take effect at the next start");
     }
     gateway.reload(loaded.config);
     tracing::info!("reloaded: the new routes are in force");

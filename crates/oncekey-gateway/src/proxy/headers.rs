@@ -20,7 +20,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE,
     VIA,
 };
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request, response};
 use hyper::ext::ReasonPhrase;
 
@@ -52,7 +52,8 @@ pub(super) fn tokens<'a>(
 /// Makes the head of a client's request fit for the application.
 ///
 /// # Errors
-/// The status of the refusal where RFC 9112 (3.2) demands one: no `Host`, or several.
+/// The status of the refusal where RFC 9112 (3.2) demands one: no `Host`, several, or one that is
+/// no host.
 pub(super) fn request(
     parts: &mut request::Parts,
     peer: Option<SocketAddr>,
@@ -88,7 +89,8 @@ pub(super) fn request(
 /// Origin form, and one `Host`: that of the request target where it names one.
 fn settle_host(parts: &mut request::Parts, authority: &HeaderValue) -> Result<(), StatusCode> {
     if let Some(target) = parts.uri.authority() {
-        let host = HeaderValue::from_str(target.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let host = HeaderValue::from_str(target.as_str()).ok().filter(is_host);
+        let host = host.ok_or(StatusCode::BAD_REQUEST)?;
         parts.headers.insert(HOST, host);
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
@@ -96,7 +98,7 @@ fn settle_host(parts: &mut request::Parts, authority: &HeaderValue) -> Result<()
     }
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(_), None) => Ok(()),
+        (Some(host), None) if is_host(host) => Ok(()),
         (None, _) if parts.version != Version::HTTP_11 => {
             parts.headers.insert(HOST, authority.clone());
             Ok(())
@@ -115,6 +117,12 @@ pub(super) fn answer(parts: &mut response::Parts) -> Option<Duration> {
     }
     clean(parts);
     keep
+}
+
+/// Whether it is what `Host` may hold: nothing, or host and port without a user.
+fn is_host(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    bytes.is_empty() || Authority::try_from(bytes).is_ok() && !bytes.contains(&b'@')
 }
 
 /// The same for a 101, whose `Upgrade` is meant for the client.

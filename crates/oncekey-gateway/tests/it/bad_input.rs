@@ -19,7 +19,11 @@ pub(super) struct Row {
 }
 
 /// A row with these bytes.
-pub(super) fn row(what: &'static str, bytes: impl AsRef<[u8]>, expected: (u16, &'static str)) -> Row {
+pub(super) fn row(
+    what: &'static str,
+    bytes: impl AsRef<[u8]>,
+    expected: (u16, &'static str),
+) -> Row {
     let (status, code) = expected;
     Row { what, bytes: bytes.as_ref().to_vec(), status, code }
 }

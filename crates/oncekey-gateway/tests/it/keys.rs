@@ -40,7 +40,8 @@ fn is_replay(reply: &Reply, number: usize) {
 #[test]
 fn k1_other_headers_and_the_body_can_name_the_key_and_all_sources_name_one() {
     let upstream = counting();
-    let config = "[defaults]\nkey = [\"header:Idempotency-Key\", \"header:X-Key\", \"body:/a/id\"]\n";
+    let config =
+        "[defaults]\nkey = [\"header:Idempotency-Key\", \"header:X-Key\", \"body:/a/id\"]\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let address = gateway.address();
     let body = r#"{"a":{"id":"k"}}"#;

@@ -30,7 +30,8 @@ fn f4_a_body_over_the_limit_is_refused_before_any_claim() {
 
 #[test]
 fn f4_a_body_that_breaks_off_or_makes_no_sense_runs_nothing() {
-    let short = "POST /pay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\n{}";
+    let short =
+        "POST /pay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\n{}";
     let rows = [
         row("a chunk without a size", chunked("/pay", "zz\r\n{}\r\n0\r\n\r\n"), BROKEN),
         row("a chunk longer than it says", chunked("/pay", "1\r\n{}\r\n0\r\n\r\n"), BROKEN),

@@ -85,11 +85,7 @@ fn a3_check_refuses_settings_that_contradict_each_other() {
             "4:9",
             "never reached",
         ),
-        Refused(
-            "[defaults.fingerprint]\nexclude = [\"/a\"]\n",
-            "2:11",
-            "set mode = \"json\"",
-        ),
+        Refused("[defaults.fingerprint]\nexclude = [\"/a\"]\n", "2:11", "set mode = \"json\""),
         Refused("[tenant]\nfrom = \"header:X-Tenant\"\n", "2:8", "trusted_peers"),
         Refused(
             "[[route]]\nmatch = \"POST /a\"\nprofile = \"payment\"\nrequire_key = false\n",
@@ -117,7 +113,9 @@ fn a3_settings_of_a_later_version_are_refused_by_name() {
 #[test]
 fn a3_text_that_is_no_toml_is_refused_where_it_breaks() {
     let folder = tempfile::tempdir().unwrap();
-    for (text, place) in [("[server\n", "1:8"), ("a = \n", "1:"), ("[defaults]\nmode = observe\n", "2:8")] {
+    for (text, place) in
+        [("[server\n", "1:8"), ("a = \n", "1:"), ("[defaults]\nmode = observe\n", "2:8")]
+    {
         let ended = check(folder.path(), text);
         assert_eq!(ended.code(), Some(1), "{ended:?}");
         assert!(ended.err.contains(&format!("oncekey.toml:{place}")), "{text:?}: {ended:?}");

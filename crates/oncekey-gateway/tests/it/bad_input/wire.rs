@@ -40,7 +40,11 @@ fn k3_a_request_whose_length_is_in_doubt_gets_the_bare_400() {
         row("a word for a length", length("two"), BARE),
         row("a negative length", length("-2"), BARE),
         row("a signed length", length("+2"), BARE),
-        row("two lengths", raw("Host: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n", "{}"), BARE),
+        row(
+            "two lengths",
+            raw("Host: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n", "{}"),
+            BARE,
+        ),
         row("a length beyond counting", length("99999999999999999999999"), BARE),
         row("a coding that does not end", coding("gzip"), BARE),
         row("chunks that are not last", coding("chunked, gzip"), BARE),
@@ -70,13 +74,15 @@ fn o1_a_request_without_one_host_is_refused_and_its_key_stays_new() {
         let request = Request::bare("POST", "/pay").key("k");
         hosts.iter().fold(request, |request, host| request.header("Host", host)).body("{}")
     };
-    for hosts in [&[][..], &["a", "b"], &["a", "a"]] {
+    for hosts in [&[][..], &["a", "b"], &["a", "a"], &["a b"], &["u@a"], &["a/b"]] {
         for _ in 0..2 {
             let reply = request(hosts).reply(gateway.address());
             let told = (reply.status, reply.code(), reply.replayed());
             assert_eq!(told, (400, String::new(), false), "{hosts:?}: {reply:?}");
         }
     }
+    let user = Request::bare("POST", "http://u@a/pay").header("Host", "a").key("k").body("{}");
+    assert_eq!(user.reply(gateway.address()).status, 400);
     assert_eq!(upstream.count(), 0);
     assert_eq!(request(&["a"]).reply(gateway.address()).idempotency(), "stored");
 }

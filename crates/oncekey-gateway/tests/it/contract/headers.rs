@@ -15,8 +15,7 @@ const OURS: [&str; 8] = [
 ];
 
 fn ours(names: Vec<String>) -> Vec<String> {
-    let mut ours: Vec<_> =
-        names.into_iter().filter(|name| name.starts_with("idempoten")).collect();
+    let mut ours: Vec<_> = names.into_iter().filter(|name| name.starts_with("idempoten")).collect();
     ours.sort();
     ours
 }

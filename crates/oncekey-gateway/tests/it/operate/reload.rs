@@ -9,7 +9,9 @@ use crate::rig::oncekey;
 fn a5_variables_win_over_the_file_and_flags_over_both() {
     let upstream = counting();
     let gateway = Gateway::to(upstream.address())
-        .config("[defaults]\nrequire_key = true\nmin_key_length = 4\n[upstream]\nurl = \"http://no\"\n")
+        .config(
+            "[defaults]\nrequire_key = true\nmin_key_length = 4\n[upstream]\nurl = \"http://no\"\n",
+        )
         .variable("ONCEKEY__DEFAULTS__MIN_KEY_LENGTH", "2")
         .variable("ONCEKEY__DEFAULTS__KEY", "[\"header:X-Key\"]")
         .variable("ONCEKEY__UPSTREAM__URL", "http://nowhere.invalid:1")
@@ -67,13 +69,17 @@ fn a5_a_change_that_makes_keys_new_is_refused_and_said() {
     for (text, what) in [
         ("namespace = \"other\"\n", "only a restart changes namespace; keys used"),
         ("[tenant]\nfrom = \"host\"\n", "only a restart changes [tenant]; keys used"),
-        ("[defaults]\noperation = \"tenant\"\n", "only a restart changes `operation` of [defaults]"),
+        (
+            "[defaults]\noperation = \"tenant\"\n",
+            "only a restart changes `operation` of [defaults]",
+        ),
         ("[defaults]\nkey = [\"header:X-Key\"]\n", "only a restart changes `key` of [defaults]"),
-        ("[principal]\nheaders = [\"X-User\"]\n", "403 other-principal"),
+        ("[principal]\nheaders = [\"X-User\"]\n", "callers from before it get 403"),
         ("[store]\nkind = \"memory\"\n", "only a restart changes [store] kind or path"),
     ] {
         // Whatever else is in the file stays out too.
-        fs::write(file, format!("{text}[[route]]\nmatch = \"POST /x\"\nrequire_key = true\n")).unwrap();
+        fs::write(file, format!("{text}[[route]]\nmatch = \"POST /x\"\nrequire_key = true\n"))
+            .unwrap();
         gateway.hang_up();
         let line = logged(&gateway, what);
         assert_eq!(line["level"], "ERROR");
@@ -81,6 +87,19 @@ fn a5_a_change_that_makes_keys_new_is_refused_and_said() {
         assert_eq!(Request::post("/x").json("{}").reply(gateway.address()).status, 201);
         assert!(keyed("/pay", "k").reply(gateway.address()).replayed());
     }
+}
+
+#[test]
+fn a5_what_takes_effect_only_at_a_restart_is_said() {
+    let upstream = counting();
+    let gateway = Gateway::to(upstream.address()).config("").start();
+    let text = "[cors]\norigins = [\"*\"]\n[upstream]\nidle_timeout = \"1s\"\n";
+    fs::write(gateway.config_file().unwrap(), text).unwrap();
+    gateway.hang_up();
+    let line = logged(&gateway, "take effect at the next start");
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(line["sections"], "[upstream], [cors]");
+    logged(&gateway, "the new routes are in force");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Starting (A2, A3), and what the process takes and tells.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::io::{BufRead, BufReader};
 
 use super::{Gateway, Request, Upstream, counting, keyed, logged};
 use crate::rig::{Connection, oncekey, post};
@@ -80,8 +80,13 @@ fn a3_the_effective_configuration_runs_as_its_source_does() {
 
 #[test]
 fn logs_contain_neither_keys_nor_bodies_nor_credentials() {
-    const SECRETS: [&str; 5] =
-        ["secret-key-7261", "secret-body-1893", "secret-token-4401", "secret-answer-5512", "secret-secret-9917-0000000000000000"];
+    const SECRETS: [&str; 5] = [
+        "secret-key-7261",
+        "secret-body-1893",
+        "secret-token-4401",
+        "secret-answer-5512",
+        "secret-secret-9917-0000000000000000",
+    ];
     let [key, body, token, answer, secret] = SECRETS;
     let upstream = Upstream::start(move |exchange| match exchange.request.target.as_str() {
         "/reset" => crate::rig::After::Reset,
@@ -94,10 +99,8 @@ fn logs_contain_neither_keys_nor_bodies_nor_credentials() {
     let config = "[log]\nlevel = \"trace\"\n[[route]]\nmatch = \"POST /observe\"\nmode = \"observe\"\n\
                   [[route]]\nmatch = \"POST /uuid\"\nuuid_only = true\n\
                   [[route]]\nmatch = \"POST /json\"\nkey = [\"body:/id\"]\n";
-    let gateway = Gateway::to(upstream.address())
-        .config(config)
-        .variable("ONCEKEY_SECRET", secret)
-        .start();
+    let gateway =
+        Gateway::to(upstream.address()).config(config).variable("ONCEKEY_SECRET", secret).start();
     let json = format!(r#"{{"id":"{key}","of":"{body}"}}"#);
     for path in ["/pay", "/reset", "/nonsense", "/observe", "/uuid", "/json"] {
         for (value, credentials) in

@@ -53,7 +53,6 @@ fn u5_running_work_is_finished_and_waiters_are_answered() {
 fn u5_new_keyed_work_is_refused_while_the_old_is_finished() {
     let gate = Gate::new();
     let upstream = slow(&gate);
-    // The delay lets clients in after readiness has failed; a pipeline lets them in after that.
     let mut gateway = Gateway::to(upstream.address()).start();
     let mut busy = Connection::open(gateway.address()).unwrap();
     busy.send(keyed("/slow", "k").bytes()).unwrap();
@@ -65,8 +64,9 @@ fn u5_new_keyed_work_is_refused_while_the_old_is_finished() {
     let go_on = late.wire().read_to(b"\r\n\r\n").unwrap();
     assert!(go_on.starts_with(b"HTTP/1.1 100"), "{go_on:?}");
     gateway.terminate();
-    wait_until("readiness fails", || get(gateway.admin(), "/readyz").status == 503);
-    logged(&gateway, "stopping");
+    // Nobody is let in after the drain has begun.
+    wait_until("the door is closed", || Connection::open(gateway.address()).is_err());
+    assert_eq!(get(gateway.admin(), "/readyz").status, 503);
     late.send("{}").unwrap();
     let refused = late.read_reply().unwrap();
     assert_eq!((refused.status, refused.code().as_str()), (503, "draining"));

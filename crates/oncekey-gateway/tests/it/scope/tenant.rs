@@ -36,9 +36,8 @@ fn s2_a_path_is_one_operation_in_all_its_spellings() {
     {
         is_replay(&ask(same), 1);
     }
-    for (number, other) in ["/a/Pay", "/a//pay", "/a/pay/1", "/a%2Fpay", "/a/pay//"]
-        .into_iter()
-        .enumerate()
+    for (number, other) in
+        ["/a/Pay", "/a//pay", "/a/pay/1", "/a%2Fpay", "/a/pay//"].into_iter().enumerate()
     {
         is_run(&ask(other), number + 2);
     }
@@ -53,7 +52,9 @@ fn s2_another_spelling_of_a_path_does_not_slip_past_its_route() {
     let config = "[[route]]\nmatch = \"POST /pay\"\nrequire_key = true\n\
                   [[route]]\nmatch = \"POST /api/*\"\nrequire_key = true\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
-    for path in ["/pay", "/pay/", "/%70ay", "/x/../pay", "/./pay", "/api/a", "/x/../api/a", "/ap%69/a"] {
+    for path in
+        ["/pay", "/pay/", "/%70ay", "/x/../pay", "/./pay", "/api/a", "/x/../api/a", "/ap%69/a"]
+    {
         let reply = Request::post(path).json("{}").reply(gateway.address());
         is_problem(&reply, 400, "missing-key");
     }
