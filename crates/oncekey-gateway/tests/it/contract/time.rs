@@ -8,7 +8,7 @@ use crate::rig::{After, Gate, wait_for, wait_until};
 #[test]
 fn t1_t2_after_its_retention_a_key_is_new() {
     let upstream = counting();
-    let config = "[defaults]\nretention = \"1s\"\n";
+    let config = "[defaults]\nretention = \"2s\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let send = || keyed("/pay", "k").reply(gateway.address());
     assert_eq!(send().text(), "run 1");
@@ -53,7 +53,7 @@ fn t1_a_retention_is_a_routes_own() {
 #[test]
 fn t1_a_run_that_ended_in_retry_is_forgotten_after_the_retention() {
     let upstream = Upstream::start(|exchange| exchange.answer(503, &[], b""));
-    let config = "[defaults]\nretention = \"1s\"\n";
+    let config = "[defaults]\nretention = \"2s\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     assert_eq!(keyed("/pay", "k").reply(gateway.address()).idempotency(), "retry");
     let reused = || keyed("/pay?other", "k").reply(gateway.address()).status;
@@ -70,12 +70,12 @@ fn t1_a_record_in_progress_does_not_expire() {
         "/slow" if !exchange.wait(&opened) => After::Close,
         _ => exchange.answer(201, &[], b"done"),
     });
-    let config = "[defaults]\nretention = \"1s\"\nlease = \"1s\"\nin_progress = \"reject\"\n";
+    let config = "[defaults]\nretention = \"1s\"\nlease = \"3s\"\nin_progress = \"reject\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| keyed("/slow", "k").reply(gateway.address()));
         upstream.wait_for_requests(1);
-        // Another key's whole retention passes, and with it more than the lease.
+        // Another key's whole retention passes.
         keyed("/pay", "k").reply(gateway.address());
         wait_until("a retention has passed", || {
             !keyed("/pay", "k").reply(gateway.address()).replayed()

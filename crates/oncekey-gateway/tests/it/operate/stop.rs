@@ -83,7 +83,7 @@ fn u5_new_keyed_work_is_refused_while_the_old_is_finished() {
 #[test]
 fn u5_during_the_drain_delay_everything_still_runs() {
     let upstream = counting();
-    let config = "[server]\ndrain_delay = \"700ms\"\n";
+    let config = "[server]\ndrain_delay = \"4s\"\n";
     let mut gateway = Gateway::to(upstream.address()).config(config).start();
     gateway.terminate();
     wait_until("readiness fails", || get(gateway.admin(), "/readyz").status == 503);
