@@ -231,6 +231,7 @@ async fn l6_b124_every_way_to_end_leaves_a_decided_record_whatever_the_store_doe
         "broken",
         "stream",
         "type=text/event-stream stream",
+        "type=text/event-stream broken",
         "big=3000000",
     ];
     let unavailable = StoreErrorKind::Unavailable;

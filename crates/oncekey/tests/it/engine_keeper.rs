@@ -151,10 +151,18 @@ async fn leave(bench: &Bench, way: &str) {
     let fresh = || claim(way);
     let completed = || claim("completed");
     match way {
-        "complete" => drop(bench.run(fresh()).await.complete(done(), DAY).await),
-        "retry" => drop(bench.run(fresh()).await.retry(500, DAY, None).await),
-        "release" => drop(bench.run(fresh()).await.release().await),
-        "abandon" => drop(bench.run(fresh()).await.abandon(oncekey::record::Why::Abandoned).await),
+        "complete" => {
+            let _ = bench.run(fresh()).await.complete(done(), DAY).await;
+        }
+        "retry" => {
+            let _ = bench.run(fresh()).await.retry(500, DAY, None).await;
+        }
+        "release" => {
+            let _ = bench.run(fresh()).await.release().await;
+        }
+        "abandon" => {
+            let _ = bench.run(fresh()).await.abandon(oncekey::record::Why::Abandoned).await;
+        }
         "drop" => drop(bench.run(fresh()).await),
         "panic" => {
             let run = bench.run(fresh()).await;
@@ -175,7 +183,7 @@ async fn leave(bench: &Bench, way: &str) {
         }
         "lost reply" => {
             bench.store.fail(Call::Complete, Fault::After(StoreErrorKind::Timeout));
-            drop(bench.run(fresh()).await.complete(done(), DAY).await);
+            let _ = bench.run(fresh()).await.complete(done(), DAY).await;
         }
         "replay" => drop(bench.begin(completed()).await),
         "mismatch" => {
@@ -206,7 +214,7 @@ async fn leave(bench: &Bench, way: &str) {
 #[tokio::test(start_paused = true)]
 async fn l6_b52_no_task_and_no_renewal_is_left_by_any_early_exit() {
     let bench = Bench::new();
-    drop(bench.run(claim("completed")).await.complete(done(), DAY).await);
+    let _ = bench.run(claim("completed")).await.complete(done(), DAY).await;
     let tasks = Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks, 1, "the keeper");
     for way in [
