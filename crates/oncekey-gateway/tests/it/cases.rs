@@ -18,13 +18,16 @@ fn echoing() -> Upstream {
     })
 }
 
+/// A name, the lines of the key's header, and the status with its status word or code.
+type Row<'a> = (&'a str, &'a [&'a [u8]], (u16, &'a str));
+
 #[test]
 fn k2_k3_b139_odd_keys_on_the_wire() {
     let upstream = echoing();
     let gateway = Gateway::to(upstream.address()).start();
     assert_eq!(keyed(&[b"\"abc\""]).reply(gateway.address()).idempotency(), "stored");
     let long = [b'k'; 256];
-    let table: &[(&str, &[&[u8]], (u16, &str))] = &[
+    let table: &[Row<'_>] = &[
         ("bare", &[b"abc"], (201, "replayed")),
         ("white space around it", &[b"  abc \t"], (201, "replayed")),
         ("another case", &[b"ABC"], (201, "stored")),
