@@ -114,7 +114,7 @@ fn h_forwarded_fields_are_added_behind_those_that_came() {
 
 #[test]
 fn h_what_is_no_host_is_refused_and_so_cannot_break_out_of_the_forwarded_entry() {
-    for host in ["a\";for=evil", "a b", "u@a", "a/b", "a\\b"] {
+    for host in ["a\";for=evil", "a,for=b", "a b", "u@a", "a/b", "a\\b"] {
         let request = Request::builder().uri("/").header("host", host);
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let authority = HeaderValue::from_static("app:3000");
@@ -125,9 +125,6 @@ fn h_what_is_no_host_is_refused_and_so_cannot_break_out_of_the_forwarded_entry()
         let seen = through(Version::HTTP_11, &[("host", host)]);
         assert!(seen.contains(&format!("host: {host}")), "{seen:?}");
     }
-    // A host may hold what parts a list: then the entry does without it.
-    let seen = through(Version::HTTP_11, &[("host", "a,for=b")]);
-    assert!(seen.contains(&"forwarded: for=192.0.2.7;proto=http".to_owned()), "{seen:?}");
 }
 
 #[test]

@@ -8,7 +8,9 @@ mod config;
 mod key;
 mod wire;
 
-use super::rig::{After, Builder, Connection, Gateway, Upstream};
+use std::time::Duration;
+
+use super::rig::{After, Builder, Connection, Gateway, PATIENCE, Upstream};
 
 /// A request that must be refused.
 pub(super) struct Row {
@@ -56,8 +58,14 @@ pub(super) fn refuses(config: impl FnOnce(Builder) -> Builder, good: &[u8], rows
         let mut connection = Connection::open(gateway.address()).unwrap();
         // The refusal may come, and the connection end, before all is written.
         let _ = connection.send(bytes);
-        let _ = connection.finish();
-        match connection.read_reply() {
+        connection.set_patience(Duration::from_secs(1));
+        let reply = connection.read_reply().or_else(|_| {
+            // It waits for more of the request: there is none.
+            let _ = connection.finish();
+            connection.set_patience(PATIENCE);
+            connection.read_reply()
+        });
+        match reply {
             Ok(reply) if (reply.status, reply.code().as_str()) == (*status, code) => {}
             other => wrong.push(format!("{what}: expected {status} {code:?}, got {other:?}")),
         }
