@@ -114,8 +114,15 @@ fn h_forwarded_fields_are_added_behind_those_that_came() {
 
 #[test]
 fn h_a_host_cannot_break_out_of_the_forwarded_entry() {
-    let seen = through(Version::HTTP_11, &[("host", "a\";for=evil")]);
-    assert!(seen.contains(&"forwarded: for=192.0.2.7;proto=http".to_owned()), "{seen:?}");
+    let seen = through(Version::HTTP_11, &[("host", "a;for=evil")]);
+    let entry = "forwarded: for=192.0.2.7;host=\"a;for=evil\";proto=http";
+    assert!(seen.contains(&entry.to_owned()), "{seen:?}");
+    for host in ["a\";for=evil", "a\\", "a,b", "a b", "a/b"] {
+        let request = Request::builder().uri("/").header("host", host).body(()).unwrap();
+        let (mut parts, ()) = request.into_parts();
+        let refused = super::request(&mut parts, None, &HeaderValue::from_static("app")).err();
+        assert_eq!(refused, Some(StatusCode::BAD_REQUEST), "{host}");
+    }
 }
 
 #[test]
