@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 
 mod gateway;
 mod layer;
@@ -46,10 +46,12 @@ struct GatewayArgs {
     #[arg(long, value_name = "FILE")]
     gateway: PathBuf,
     /// How long each measurement of a round takes
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(value_parser = value_parser!(u32).range(1..=600))]
     seconds: u32,
     /// Connections that the load comes over
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = value_parser!(u32).range(2..=1024))]
     connections: u32,
     #[command(flatten)]
     shared: Shared,
@@ -58,7 +60,8 @@ struct GatewayArgs {
 #[derive(Args)]
 struct Shared {
     /// Rounds, of which the medians count
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// For programs
     #[arg(long)]

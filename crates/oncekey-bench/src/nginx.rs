@@ -14,7 +14,11 @@ use crate::plain;
 use crate::process::{Peer, free_ports};
 
 /// What the upstream answers to everything.
-pub(crate) const ANSWER: &str = r#"{"id":"ch_5f2c9a7d41e8","object":"charge","amount":4200,"currency":"eur","status":"succeeded","customer":"cu_8812","captured":true,"description":"Order 10023","receipt":"re_90817263"}"#;
+pub(crate) const ANSWER: &str = concat!(
+    r#"{"id":"ch_5f2c9a7d41e8","object":"charge","amount":4200,"currency":"eur","#,
+    r#""status":"succeeded","customer":"cu_8812","captured":true,"#,
+    r#""description":"Order 10023","receipt":"re_90817263"}"#
+);
 
 /// How long requests may still arrive after a load has ended.
 const SETTLE: Duration = Duration::from_secs(10);

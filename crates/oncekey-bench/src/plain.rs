@@ -30,7 +30,7 @@ impl Answer {
 
 /// GET, on a connection of its own.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Result<Answer> {
-    send(address, &format!("GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"))
+    send(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
 /// Sends a whole request that asks for the connection to be closed.

@@ -44,16 +44,19 @@ impl Peer {
     pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, path: &str) -> Result<()> {
         let clock = Clock::real();
         let begun = clock.now();
+        let mut last = String::from("no answer");
         while clock.now().since(begun) < START {
-            if plain::get(address, path).is_ok_and(|answer| answer.status == 200) {
-                return Ok(());
+            match plain::get(address, path) {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
+                Err(_) => {} // Not listening yet.
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended with {status}: {}", self.name, self.said());
             }
             thread::sleep(Duration::from_millis(20));
         }
-        bail!("{} was not ready after {START:?}: {}", self.name, self.said())
+        bail!("{} was not ready after {START:?} ({last}): {}", self.name, self.said())
     }
 
     /// Is it still running? An error with its last words if not.

@@ -1,8 +1,9 @@
 //! The admin listener: health, readiness and metrics (A6).
 //!
 //! 1. These three are open, and nothing else is here. It listens on loopback by default.
-//! 2. `Host` must be an address or `localhost`, so that a page in somebody's browser cannot read
-//!    it by pointing a name of its own at this address.
+//! 2. On a loopback address `Host` must be an address or `localhost`, so that a page in somebody's
+//!    browser cannot read it by pointing a name of its own at this machine. Where it was bound to
+//!    another address, it is meant to be reached by whatever name that has.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,7 +66,10 @@ impl Admin {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> std::io::Result<()> {
-        axum::serve(listener, self.router())
+        let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let router = self.router();
+        let router = if loopback { router.layer(middleware::from_fn(local_names)) } else { router };
+        axum::serve(listener, router)
             .with_graceful_shutdown(async move { stop.cancelled().await })
             .await
     }
@@ -75,7 +79,6 @@ impl Admin {
             .route("/healthz", get(|| async { "alive\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .layer(middleware::from_fn(local_names))
             .with_state(self)
     }
 }

@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -21,7 +22,10 @@ use crate::proxy::{Cancel, Keyed, Proxy, ProxyBody, ProxyError, Sent};
 
 /// The application behind the gateway: a proxy whose errors are answers.
 #[derive(Clone, Debug)]
-pub struct Application(Proxy);
+pub struct Application {
+    proxy: Proxy,
+    problem_base: Option<Arc<str>>,
+}
 
 /// An answer's body: the application's, or a problem.
 pub type AnswerBody = Either<ProxyBody, Full<Bytes>>;
@@ -30,7 +34,13 @@ impl Application {
     /// The application that `proxy` reaches.
     #[must_use]
     pub fn new(proxy: Proxy) -> Self {
-        Self(proxy)
+        Self { proxy, problem_base: None }
+    }
+
+    /// Puts the types of problems under this URL (H), as the layer in front does with its own.
+    #[must_use]
+    pub fn with_problem_base(self, base: impl Into<Arc<str>>) -> Self {
+        Self { problem_base: Some(base.into()), ..self }
     }
 }
 
@@ -54,17 +64,22 @@ where
             request.extensions_mut().insert(Keyed);
             request.extensions_mut().insert(Cancel(attempt.told().clone()));
         }
-        let exchange = self.0.call(request);
+        let exchange = self.proxy.call(request);
+        let base = self.problem_base.clone();
         Box::pin(async move {
             Ok(match exchange.await {
                 Ok(response) => response.map(Either::Left),
-                Err(error) => answer(&error, attempt.as_ref()),
+                Err(error) => answer(&error, attempt.as_ref(), base),
             })
         })
     }
 }
 
-fn answer(error: &ProxyError, attempt: Option<&Attempt>) -> Response<AnswerBody> {
+fn answer(
+    error: &ProxyError,
+    attempt: Option<&Attempt>,
+    base: Option<Arc<str>>,
+) -> Response<AnswerBody> {
     tracing::warn!(
         record = attempt.map(|attempt| tracing::field::display(attempt.record())),
         %error,
@@ -82,7 +97,7 @@ fn answer(error: &ProxyError, attempt: Option<&Attempt>) -> Response<AnswerBody>
             return response;
         }
     };
-    problem.into_response().map(|body| Either::Right(Full::new(body)))
+    problem.with_base(base).into_response().map(|body| Either::Right(Full::new(body)))
 }
 
 fn error_source(error: &ProxyError) -> Option<String> {

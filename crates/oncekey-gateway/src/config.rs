@@ -180,9 +180,15 @@ impl Config {
     /// What in `new` needs a restart (A5); none if it can be taken over while running.
     ///
     /// Changes of `[upstream]`, `[cors]`, `[problem]`, `[log]` and of time-outs are not refused;
-    /// whether they take effect is the server's matter.
+    /// see [`Config::at_next_start`].
     pub fn reload_refusal(&self, new: &Self) -> Option<ReloadRefusal> {
         reload::refusal(self, new)
+    }
+
+    /// The sections of `new` that hold changes which wait for the next start, for those who reload
+    /// to be told (A5).
+    pub fn at_next_start(&self, new: &Self) -> Vec<&'static str> {
+        reload::at_next_start(self, new)
     }
 }
 

@@ -126,12 +126,12 @@ impl Gateway {
         let routes = Routes::new(&config);
         let layer = layer(&config, &engine, &routes, secret);
         let upgrades = Upgrades::default();
-        let proxy = {
+        let application = {
             let (config, upgrades) = (config.clone(), upgrades.clone());
-            move || proxy(&address, &config, &upgrades)
+            move || application(&address, &config, &upgrades)
         };
         let serving = listener
-            .serve(move |_| Entrance::new(layer.layer(Application::new(proxy()))))
+            .serve(move |_| Entrance::new(layer.layer(application())))
             .map_err(StartError::Workers)?;
         let readiness = Readiness::default();
         let stop_admin = CancellationToken::new();
@@ -139,7 +139,7 @@ impl Gateway {
         let told = Admin { readiness: readiness.clone(), metrics, store: inspect };
         tokio::spawn(told.serve(admin, stop_admin.clone()));
         tokio::spawn(sweep(engine.clone(), stop_admin.clone()));
-        let mut gateway = Self {
+        Ok(Self {
             config,
             engine,
             routes,
@@ -149,9 +149,7 @@ impl Gateway {
             admin: admin_address,
             stop_admin,
             store_failed: failed,
-        };
-        gateway.config.admin.listen = admin_address;
-        Ok(gateway)
+        })
     }
 
     /// Where clients reach it.
@@ -196,6 +194,8 @@ impl Gateway {
         self.readiness.drain();
         tokio::time::sleep(self.config.server.drain_delay).await;
         let bound = self.config.server.drain_timeout;
+        // First of all: no open connection may begin new work while the rest is ended.
+        self.engine.drain();
         let mut cut = 0;
         let drained = async {
             self.upgrades.end().await;
@@ -227,6 +227,11 @@ fn layer(config: &Config, engine: &Engine, routes: &Routes, secret: Secret) -> L
     Layer::new(engine.clone(), routes::scoping(config), secret)
         .with_policies(move |parts| routes.find(parts))
         .with_cors(routes::cors(config))
+        .with_problem_base(config.problem.type_base.as_str())
+}
+
+fn application(address: &Address, config: &Config, upgrades: &Upgrades) -> Application {
+    Application::new(proxy(address, config, upgrades))
         .with_problem_base(config.problem.type_base.as_str())
 }
 

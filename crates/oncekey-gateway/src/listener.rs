@@ -6,7 +6,8 @@
 //! 3. Everything a client may take has a bound: connections, time to the first byte, time for a
 //!    head, bytes of a head (431), streams of an HTTP/2 connection. A head that is not HTTP gets
 //!    the parser's own bare 400.
-//! 4. A client may close its sending half and still gets its answer.
+//! 4. A client that closes its connection has left, as a browser does whose tab is closed: what
+//!    passes without a key is dropped with it, and keyed work goes on without it.
 //! 5. A stop is in two steps (rule U5). First no connection is accepted any more and each open one
 //!    ends after the answer it is at; work that outlived its client runs on. Then, when the work
 //!    has ended or the time is over, the runtimes are dropped and with them whatever is left.

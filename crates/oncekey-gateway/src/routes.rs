@@ -213,7 +213,7 @@ pub fn scoping(config: &Config) -> Scoping {
     let peers: Arc<[Network]> = config.tenant.trusted_peers.clone().into();
     let scoping = match &config.tenant.from {
         TenantFrom::Shared => Scoping::shared(),
-        TenantFrom::Host => Scoping::by_tenant(|parts| oncekey::http::host_of(parts)),
+        TenantFrom::Host => Scoping::by_tenant(oncekey::http::host_of),
         TenantFrom::Header(name) => {
             let (name, peers) = (name.clone(), Arc::clone(&peers));
             Scoping::by_tenant(move |parts| {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Exit, ServeArgs};
-use crate::config::{self, Loaded, Severity};
+use crate::config::{self, LoadError, Loaded, Origin, Place, Severity};
 use crate::gateway::{Gateway, StartError, data_folder};
 use crate::{folder, logs};
 
@@ -14,7 +14,7 @@ use crate::{folder, logs};
 pub fn run(args: ServeArgs) -> ExitCode {
     let loaded = match load(&args) {
         Ok(loaded) => loaded,
-        Err(error) => return refuse(Exit::No, &error),
+        Err(error) => return refuse(exit(&error), &error),
     };
     if let Err(error) = logs::start(&loaded.config.log) {
         return refuse(Exit::Trouble, &error);
@@ -26,8 +26,18 @@ pub fn run(args: ServeArgs) -> ExitCode {
     runtime.block_on(serve(&args, loaded)).into()
 }
 
-fn load(args: &ServeArgs) -> Result<Loaded, config::LoadError> {
+fn load(args: &ServeArgs) -> Result<Loaded, LoadError> {
     config::load(args.config.as_deref(), std::env::vars_os(), &args.flags())
+}
+
+/// A file that is refused is a no; one that cannot be read is trouble; and where the flags alone
+/// are to blame, the command line is wrong (A4).
+fn exit(error: &LoadError) -> Exit {
+    let LoadError::Rejected(rejected) = error else { return Exit::Trouble };
+    let errors = rejected.findings.iter().filter(|found| found.severity == Severity::Error);
+    let by_flag = |place: &Place| matches!(place.origin, Origin::Flag(_));
+    let mut places = errors.map(|found| found.place.as_ref());
+    if places.all(|place| place.is_some_and(by_flag)) { Exit::Usage } else { Exit::No }
 }
 
 #[allow(clippy::print_stderr)] // Before there is a log.
@@ -115,6 +125,10 @@ fn reload(args: &ServeArgs, gateway: &mut Gateway) {
     if let Some(refusal) = gateway.config().reload_refusal(&loaded.config) {
         tracing::error!("the new configuration is refused, the old one stays: {refusal}");
         return;
+    }
+    let waiting = gateway.config().at_next_start(&loaded.config).join(", ");
+    if !waiting.is_empty() {
+        tracing::warn!(sections = waiting, "some changes take effect at the next start");
     }
     gateway.reload(loaded.config);
     tracing::info!("reloaded: the new routes are in force");

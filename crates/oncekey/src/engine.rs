@@ -10,7 +10,8 @@
 //!    [`Held::Lost`](crate::store::Held::Lost) means loss (L5).
 //! 4. **Waiters** are bounded, woken by the store, leave without a trace, and run the work
 //!    themselves only after a release (C4).
-//! 5. **A claim whose answer never came** is taken back under its token until that is answered (C2).
+//! 5. **A claim whose answer never came** is taken back under its token until that is answered
+//!    (C2).
 //! 6. **An ending that cannot be stored** keeps being tried in the background, within a bound of
 //!    memory (O6).
 //!
@@ -21,13 +22,13 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Clock, Stamp};
 use crate::events::{self, ClaimResult, Event, Observer};
 use crate::record::{Lease, Outcome, Standing, Version, Why};
-use crate::store::{Claim, Claimed, Ending, OnUnknown, Store, StoreError, StoreErrorKind};
+use crate::store::{Claim, Claimed, Ending, Held, OnUnknown, Store, StoreError, StoreErrorKind};
 
 mod keeper;
 mod lobby;
@@ -49,6 +50,8 @@ struct Shared {
     limits: Limits,
     keeper: Keeper,
     keeper_started: Once,
+    /// Ends the keeper with the last clone of the engine and the last of its runs.
+    keeper_ends: DropGuard,
     lobby: Lobby,
     unstored: run::Backlog,
     tasks: TaskTracker,
@@ -162,6 +165,7 @@ impl Engine {
             observer,
             limits,
             keeper_started: Once::new(),
+            keeper_ends: CancellationToken::new().drop_guard(),
             lobby: Lobby::default(),
             unstored: run::Backlog::default(),
             tasks: TaskTracker::new(),
@@ -179,7 +183,9 @@ impl Engine {
         shared.keeper_started.call_once(|| {
             let keeper = shared.keeper.clone();
             let store = Arc::clone(&shared.store);
-            tokio::spawn(async move { keeper.keep(store).await });
+            let ended = shared.keeper_ends.token().clone();
+            // It holds the store, which must be free to be opened again.
+            tokio::spawn(async move { ended.run_until_cancelled(keeper.keep(store)).await });
         });
     }
 
@@ -211,7 +217,8 @@ impl Engine {
     /// Call it inside a task made by [`spawn`](Self::spawn).
     ///
     /// # Errors
-    /// What the store said. Nothing was granted; a claim whose answer is missing is being taken back.
+    /// What the store said. Nothing was granted; a claim whose answer is missing is being taken
+    /// back.
     pub async fn begin(
         &self,
         mut claim: Claim,
@@ -342,36 +349,42 @@ impl Engine {
         if finished.is_ok() {
             return 0;
         }
-        let cut = self.0.keeper.held();
-        for (lease, _) in &cut {
+        let held = self.0.keeper.held();
+        let mut cut = 0;
+        for (lease, _) in &held {
             let how = Ending::Unknown { why: Why::Stopped, after: Duration::ZERO };
             match self.0.store.end(lease, how).await {
-                Ok(_) => self.0.observer.note(Event::BecameUnknown(Why::Stopped)),
+                Ok(Held::Ours { .. }) => self.0.observer.note(Event::BecameUnknown(Why::Stopped)),
+                // It ended a moment ago, or is somebody else's run by now.
+                Ok(Held::Lost { .. }) => continue,
                 Err(error) => {
                     tracing::error!(record = %lease.id, %error, "a run was cut off unrecorded");
                 }
             }
+            cut += 1;
         }
         // After it is written down: whatever the work still says can only make more known.
-        for (_, told) in &cut {
+        for (_, told) in &held {
             told.cancel();
         }
         let _late = tokio::time::timeout(LAST_WORD, self.0.tasks.wait()).await;
-        cut.len()
+        cut
     }
 
     /// Takes back a claim whose answer is missing, again and again until the store answers (C2).
     fn take_back(&self, (lease, how): (Lease, Ending)) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shared = Arc::clone(&self.0);
-        runtime.spawn(async move {
+        let tries = async move {
             let mut pause = FIRST_PAUSE;
             while let Err(error) = shared.store.end(&lease, how).await {
                 tracing::warn!(record = %lease.id, %error, "an unanswered claim stands");
                 shared.clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-        });
+        };
+        // A stop waits for it: the claim would else stand until its lease ends.
+        runtime.spawn(self.0.tasks.track_future(tries));
     }
 }
 

@@ -71,12 +71,9 @@ impl Secret {
         &self.0
     }
 
-    /// A hasher keyed by this secret for one purpose.
-    #[must_use]
-    pub fn hasher(&self, purpose: &str) -> blake3::Hasher {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        frame(&mut hasher, purpose.as_bytes());
-        hasher
+    /// The digest of what `input` holds, keyed by this secret.
+    pub(crate) fn digest(&self, input: &Frames) -> [u8; 32] {
+        *blake3::keyed_hash(&self.0, &input.0).as_bytes()
     }
 }
 
@@ -94,12 +91,11 @@ impl Recipe {
     /// The recipe of this version's scheme with `policy`, any bytes that tell policies apart.
     #[must_use]
     pub fn new(secret: &Secret, policy: &[u8]) -> Self {
-        let mut hasher = secret.hasher("oncekey recipe");
-        hasher.update(&[SCHEME]);
-        frame(&mut hasher, policy);
-        let digest = hasher.finalize();
+        let mut input = Frames::of("oncekey recipe");
+        input.0.push(SCHEME);
+        input.add(policy);
         let mut number = [0; 8];
-        number.copy_from_slice(&digest.as_bytes()[..8]);
+        number.copy_from_slice(&secret.digest(&input)[..8]);
         Self(u64::from_le_bytes(number))
     }
 
@@ -117,8 +113,8 @@ impl Recipe {
 
     /// Begins a fingerprint by this recipe.
     #[must_use]
-    pub fn digester(self, secret: &Secret) -> Digester {
-        Digester { hasher: secret.hasher("oncekey fingerprint"), recipe: self }
+    pub fn digester(self, secret: &Secret) -> Digester<'_> {
+        Digester { input: Frames::of("oncekey fingerprint"), secret, recipe: self }
     }
 }
 
@@ -180,15 +176,16 @@ impl fmt::Debug for Fingerprint {
 
 /// A fingerprint in the making. Fields are framed, so their order and boundaries count.
 #[derive(Debug)]
-pub struct Digester {
-    hasher: blake3::Hasher,
+pub struct Digester<'a> {
+    input: Frames,
+    secret: &'a Secret,
     recipe: Recipe,
 }
 
-impl Digester {
+impl Digester<'_> {
     /// Adds one field.
     pub fn field(&mut self, bytes: &[u8]) -> &mut Self {
-        frame(&mut self.hasher, bytes);
+        self.input.add(bytes);
         self
     }
 
@@ -202,7 +199,7 @@ impl Digester {
     /// The finished fingerprint.
     #[must_use]
     pub fn finish(&self) -> Fingerprint {
-        Fingerprint { recipe: self.recipe, digest: *self.hasher.finalize().as_bytes() }
+        Fingerprint { recipe: self.recipe, digest: self.secret.digest(&self.input) }
     }
 }
 
@@ -222,7 +219,7 @@ impl BodyMode {
     pub fn reader(&self, content_type: Option<&[u8]>) -> BodyReader {
         let boundary = content_type.and_then(multipart::boundary);
         let keep = boundary.is_some() || matches!(self, Self::Json(_));
-        BodyReader { raw: blake3::Hasher::new(), kept: keep.then(BytesMut::new), boundary }
+        BodyReader { raw: Raw::default(), kept: keep.then(BytesMut::new), boundary }
     }
 }
 
@@ -231,7 +228,7 @@ impl BodyMode {
 /// It keeps the bytes only where their structure counts; the caller bounds their number (F4).
 /// `Debug` shows how many it keeps, and none of them.
 pub struct BodyReader {
-    raw: blake3::Hasher,
+    raw: Raw,
     kept: Option<BytesMut>,
     boundary: Option<Bytes>,
 }
@@ -247,7 +244,7 @@ impl BodyReader {
 
     /// The tag of the form that was digested, so that forms never collide, and the digest.
     fn digest(self, mode: &BodyMode) -> (u8, [u8; 32]) {
-        let raw = *self.raw.finalize().as_bytes();
+        let raw = self.raw.digest();
         let Some(kept) = self.kept else {
             return (b'r', raw);
         };
@@ -271,6 +268,54 @@ impl fmt::Debug for BodyReader {
     }
 }
 
+/// The digest of bytes as they come. The state of a hasher is larger than most bodies, so short
+/// ones are gathered and hashed at once.
+enum Raw {
+    Short(Vec<u8>),
+    Long(Box<blake3::Hasher>),
+}
+
+/// One block of the hash's tree.
+const SHORT: usize = 1024;
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self::Short(Vec::new())
+    }
+}
+
+impl Raw {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Short(gathered) if gathered.len() + bytes.len() <= SHORT => {
+                gathered.extend_from_slice(bytes);
+            }
+            Self::Short(gathered) => {
+                let mut hasher = Box::new(blake3::Hasher::new());
+                hasher.update(gathered).update(bytes);
+                *self = Self::Long(hasher);
+            }
+            Self::Long(hasher) => {
+                hasher.update(bytes);
+            }
+        }
+    }
+
+    fn count(&self) -> u64 {
+        match self {
+            Self::Short(gathered) => gathered.len() as u64,
+            Self::Long(hasher) => hasher.count(),
+        }
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        match self {
+            Self::Short(gathered) => *blake3::hash(gathered).as_bytes(),
+            Self::Long(hasher) => *hasher.finalize().as_bytes(),
+        }
+    }
+}
+
 /// The digest of a form that is malformed: its raw bytes, and the boundary they were sent with.
 ///
 /// The content type counts without its boundary (F1), and the same bytes may be other parts to a
@@ -280,6 +325,31 @@ fn with_boundary(boundary: &[u8], raw: &[u8; 32]) -> [u8; 32] {
     frame(&mut hasher, boundary);
     frame(&mut hasher, raw);
     *hasher.finalize().as_bytes()
+}
+
+/// The input of a short digest: fields, each preceded by its length. Never printed.
+#[derive(Clone)]
+pub(crate) struct Frames(Vec<u8>);
+
+impl Frames {
+    /// The input that begins with the digest's purpose, so that two purposes never meet.
+    pub(crate) fn of(purpose: &str) -> Self {
+        let mut frames = Self(Vec::with_capacity(256));
+        frames.add(purpose.as_bytes());
+        frames
+    }
+
+    /// Adds one field.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frames({} bytes)", self.0.len())
+    }
 }
 
 /// Adds `bytes` preceded by their length.

@@ -168,15 +168,18 @@ impl RecordId {
     /// preceded by its length, so `("a", "b:c")` and `("a:b", "c")` never meet.
     #[must_use]
     pub fn derive(kind: Kind, scope: &Scope, key: &Key) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"oncekey record id 1");
-        hasher.update(&[kind.code()]);
-        for part in [&*scope.namespace, &*scope.tenant, &*scope.operation, key.as_str()] {
+        const TAG: &[u8] = b"oncekey record id 1";
+        let parts = [&*scope.namespace, &*scope.tenant, &*scope.operation, key.as_str()];
+        let length: usize = parts.iter().map(|part| 8 + part.len()).sum();
+        let mut input = Vec::with_capacity(TAG.len() + 1 + length);
+        input.extend_from_slice(TAG);
+        input.push(kind.code());
+        for part in parts {
             // Lengths fit: every part is bounded long before it gets here.
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
+            input.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            input.extend_from_slice(part.as_bytes());
         }
-        Self(*hasher.finalize().as_bytes())
+        Self(*blake3::hash(&input).as_bytes())
     }
 
     /// The id with these bytes, as read back from a store.

@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn k3_any_bytes_give_a_key_or_a_reason(value in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn k3_bytes_give_a_key_or_a_reason(value in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(key) = Key::from_header(&value, KeySyntax::Lenient) {
             prop_assert!((1..=MAX_KEY_LEN).contains(&key.as_str().len()));
             prop_assert!(key.as_str().bytes().all(|byte| matches!(byte, 0x20..=0x7E)));

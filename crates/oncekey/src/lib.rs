@@ -1,7 +1,8 @@
 //! Makes an operation happen once when its request arrives twice, and gives every repeat the first
 //! answer.
 //!
-//! One primitive serves: **a keyed record, guarded by a fenced lease, with one write-once outcome.**
+//! One primitive serves: **a keyed record, guarded by a fenced lease, with one write-once
+//! outcome.**
 //!
 //! # What is promised
 //!

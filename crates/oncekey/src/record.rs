@@ -16,6 +16,8 @@
 //!    anybody has written that down yet.
 //! 4. Identity and states are stored by a versioned, checksummed codec: [`codec`].
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -67,7 +69,7 @@ impl Kind {
 /// A short text: `anonymous`, a digest of credentials, or what a verified source said. Another
 /// principal is refused a replay, so a guessed key leaks nothing.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Principal(Box<str>);
+pub struct Principal(Cow<'static, str>);
 
 impl Principal {
     /// The longest principal, in bytes.
@@ -76,16 +78,16 @@ impl Principal {
     /// Nobody in particular: no credentials were presented.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self("anonymous".into())
+        Self(Cow::Borrowed("anonymous"))
     }
 
     /// A principal by name, from a source that verified it. Longer names are digested.
     #[must_use]
     pub fn named(name: &str) -> Self {
         if name.len() <= Self::MAX_LEN - 2 {
-            return Self(format!("n:{name}").into());
+            return Self(Cow::Owned(format!("n:{name}")));
         }
-        Self(format!("d:{}", blake3::hash(name.as_bytes()).to_hex()).into())
+        Self(Cow::Owned(format!("d:{}", blake3::hash(name.as_bytes()).to_hex())))
     }
 
     /// A principal by the keyed digest of its credentials.
@@ -94,13 +96,16 @@ impl Principal {
         // 128 bits: a second credential with the same half digest cannot be searched for, since
         // the digest is keyed.
         let hex = blake3::Hash::from_bytes(*digest).to_hex();
-        Self(format!("h:{}", &hex[..32]).into())
+        Self(Cow::Owned(format!("h:{}", &hex[..32])))
     }
 
     /// The principal as it was stored. Anything beyond [`MAX_LEN`](Self::MAX_LEN) is no principal.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
-        (text.len() <= Self::MAX_LEN).then(|| Self(text.into()))
+        if text == "anonymous" {
+            return Some(Self::anonymous());
+        }
+        (text.len() <= Self::MAX_LEN).then(|| Self(Cow::Owned(text.to_owned())))
     }
 
     /// The stored text.
@@ -113,6 +118,31 @@ impl Principal {
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Principal({})", self.0)
+    }
+}
+
+/// Random bytes of the operating system, fetched for many tokens at a time: a system call for each
+/// would cost as much as all other work on a claim.
+struct RandomPool {
+    bytes: [u8; 1024],
+    used: usize,
+}
+
+thread_local! {
+    static RANDOM: RefCell<RandomPool> =
+        const { RefCell::new(RandomPool { bytes: [0; 1024], used: 1024 }) };
+}
+
+impl RandomPool {
+    fn next(&mut self) -> [u8; 16] {
+        if self.used == self.bytes.len() {
+            getrandom::fill(&mut self.bytes).expect("the operating system provides random bytes");
+            self.used = 0;
+        }
+        let mut token = [0; 16];
+        token.copy_from_slice(&self.bytes[self.used..self.used + 16]);
+        self.used += 16;
+        token
     }
 }
 
@@ -130,9 +160,7 @@ impl LeaseToken {
     /// When the operating system has no randomness to give: no claim can be fenced without it.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
-        Self(bytes)
+        RANDOM.with_borrow_mut(|pool| Self(pool.next()))
     }
 
     /// The token with these bytes.

@@ -85,6 +85,22 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
     (!changes.is_empty()).then_some(ReloadRefusal { changes })
 }
 
+/// The sections with changes that a running process takes over in part or not at all.
+pub(crate) fn at_next_start(old: &Config, new: &Config) -> Vec<&'static str> {
+    let (before, after) = (&old.server, &new.server);
+    let heads = before.header_timeout != after.header_timeout
+        || before.max_header_bytes != after.max_header_bytes
+        || before.max_buffered != after.max_buffered;
+    let changed = [
+        (heads, "[server]"),
+        (old.upstream != new.upstream, "[upstream]"),
+        (old.cors != new.cors, "[cors]"),
+        (old.problem != new.problem, "[problem]"),
+        (old.log != new.log, "[log]"),
+    ];
+    changed.into_iter().filter_map(|(changed, section)| changed.then_some(section)).collect()
+}
+
 fn compare(
     old: &Settings,
     new: &Settings,

@@ -46,8 +46,7 @@ impl Codecs {
             .timer(TokioTimer::new())
             .header_read_timeout(settings.head_timeout)
             .max_header_size(head_bytes)
-            .max_buf_size(head_bytes.max(READ_AT_ONCE))
-            .half_close(true);
+            .max_buf_size(head_bytes.max(READ_AT_ONCE));
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())

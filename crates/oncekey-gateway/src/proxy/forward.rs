@@ -12,6 +12,7 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
+use oncekey::http::StatusEnding;
 use tokio_util::sync::CancellationToken;
 
 use super::body::{Outgoing, ProxyBody};
@@ -234,5 +235,7 @@ fn refusal(status: StatusCode) -> Response<ProxyBody> {
     let mut response = Response::new(ProxyBody::empty());
     *response.status_mut() = status;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    // Nothing was sent: an answer that the application never gave must not be kept (O1).
+    response.extensions_mut().insert(StatusEnding::Release);
     response
 }

@@ -20,7 +20,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE,
     VIA,
 };
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, request, response};
 use hyper::ext::ReasonPhrase;
 
@@ -52,7 +52,8 @@ pub(super) fn tokens<'a>(
 /// Makes the head of a client's request fit for the application.
 ///
 /// # Errors
-/// The status of the refusal where RFC 9112 (3.2) demands one: no `Host`, or several.
+/// The status of the refusal where RFC 9112 (3.2) demands one: no `Host`, several, or one that is
+/// no host.
 pub(super) fn request(
     parts: &mut request::Parts,
     peer: Option<SocketAddr>,
@@ -95,16 +96,10 @@ pub(crate) fn names_one_host(uri: &Uri, headers: &HeaderMap, version: Version) -
     }
     let mut hosts = headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.as_bytes().iter().all(|byte| may_stand_in_a_host(*byte)),
+        (Some(host), None) => is_host(host),
         (Some(_), Some(_)) => false,
         (None, _) => target.is_some() || version != Version::HTTP_11,
     }
-}
-
-/// What `Host` may hold: a name or an address, and a port. White space and commas come from two
-/// fields that somebody joined; the others would end the host for one reader and not for another.
-fn may_stand_in_a_host(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !br#"/?#@\"<>,"#.contains(&byte)
 }
 
 /// Origin form, and one `Host`: that of the request target where it names one.
@@ -133,6 +128,14 @@ pub(super) fn answer(parts: &mut response::Parts) -> Option<Duration> {
     }
     clean(parts);
     keep
+}
+
+/// Whether it is what `Host` may hold: nothing, or host and port without a user. A comma comes from
+/// two fields that somebody joined, so it is refused although a name may have one.
+fn is_host(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    let of_one_field = !bytes.iter().any(|byte| matches!(byte, b'@' | b','));
+    bytes.is_empty() || of_one_field && Authority::try_from(bytes).is_ok()
 }
 
 /// The same for a 101, whose `Upgrade` is meant for the client.

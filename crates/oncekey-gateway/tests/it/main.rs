@@ -2,11 +2,17 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 mod attack;
+mod bad_input;
+mod cases;
+mod contract;
 mod crash;
 mod demo;
 mod express;
+mod keys;
+mod operate;
 mod outcome;
 mod proxy;
 mod race;
 mod replay;
 mod rig;
+mod scope;

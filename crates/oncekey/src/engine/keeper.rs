@@ -4,7 +4,7 @@
 //! without ever being touched. The keeper is a task of its own, so that work that blocks its
 //! thread does not starve its own renewal.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,16 +48,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Book {
-    next: u64,
-    kept: HashMap<u64, (Stamp, Kept)>,
-    due: BTreeSet<(Stamp, u64)>,
+    /// One slot a lease; free ones are used again.
+    slots: Vec<Option<(Stamp, Kept)>>,
+    free: Vec<usize>,
+    /// The slots by when they are due.
+    due: BTreeSet<(Stamp, usize)>,
     /// What the keeper sleeps towards.
     awaited: Option<Stamp>,
 }
 
 /// Stands for an entry in the book.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket(u64);
+pub(super) struct Ticket(usize);
 
 impl Keeper {
     pub(super) fn new(clock: Clock) -> Self {
@@ -69,9 +71,7 @@ impl Keeper {
     pub(super) fn enter(&self, kept: Kept) -> Ticket {
         let due = self.0.clock.now().after(kept.ttl / 3);
         let mut book = self.book();
-        let number = book.next;
-        book.next += 1;
-        book.enter(number, due, kept);
+        let slot = book.enter(due, kept);
         let sooner = book.awaited.is_none_or(|awaited| due < awaited);
         if sooner {
             book.awaited = Some(due);
@@ -80,20 +80,23 @@ impl Keeper {
         if sooner {
             self.0.sooner.notify_one();
         }
-        Ticket(number)
+        Ticket(slot)
     }
 
-    /// Takes a lease out.
-    pub(super) fn leave(&self, ticket: Ticket) {
+    /// Takes a lease out; nothing where it is out already.
+    pub(super) fn leave(&self, ticket: Ticket, lease: &Lease) {
         let mut book = self.book();
-        if let Some((due, _)) = book.kept.remove(&ticket.0) {
+        let Some(slot) = book.slots.get_mut(ticket.0) else { return };
+        if let Some((due, _)) = slot.take_if(|(_, kept)| kept.lease == *lease) {
             book.due.remove(&(due, ticket.0));
+            book.free.push(ticket.0);
         }
     }
 
     /// All leases that are held now, and how their work is told.
     pub(super) fn held(&self) -> Vec<(Lease, CancellationToken)> {
-        self.book().kept.values().map(|(_, kept)| (kept.lease, kept.told.clone())).collect()
+        let book = self.book();
+        book.slots.iter().flatten().map(|(_, kept)| (kept.lease, kept.told.clone())).collect()
     }
 
     /// Renews what is due, for ever.
@@ -117,36 +120,36 @@ impl Keeper {
 
     async fn renew_due(&self, store: &dyn Store) {
         let due = self.take_due();
-        let renewals = due.into_iter().map(|(number, kept)| async move {
+        let renewals = due.into_iter().map(|(slot, kept)| async move {
             let renewal = store.renew(&kept.lease, kept.ttl, None);
             let answer = tokio::time::timeout(PATIENCE, renewal).await;
-            self.renewed(number, kept, answer.ok());
+            self.renewed(slot, kept, answer.ok());
         });
         join_all(renewals).await;
     }
 
     /// The leases to renew now; those past their `max_run` are told and not renewed.
-    fn take_due(&self) -> Vec<(u64, Kept)> {
+    fn take_due(&self) -> Vec<(usize, Kept)> {
         let now = self.0.clock.now();
         let mut book = self.book();
         let mut taken = Vec::new();
         while taken.len() < BATCH
-            && let Some(&(due, number)) = book.due.first()
+            && let Some(&(due, slot)) = book.due.first()
             && due <= now
         {
-            book.due.remove(&(due, number));
-            let Some((_, kept)) = book.kept.get(&number) else { continue };
+            book.due.remove(&(due, slot));
+            let Some(Some((_, kept))) = book.slots.get(slot) else { continue };
             if kept.until <= now {
                 // It stays in the book: it is still held, and a stop must find it.
                 kept.told.cancel();
             } else {
-                taken.push((number, kept.clone()));
+                taken.push((slot, kept.clone()));
             }
         }
         taken
     }
 
-    fn renewed(&self, number: u64, kept: Kept, answer: Option<Result<Held, StoreError>>) {
+    fn renewed(&self, slot: usize, kept: Kept, answer: Option<Result<Held, StoreError>>) {
         let again = match answer {
             Some(Ok(Held::Ours { .. })) => kept.ttl / 3,
             // Only this is loss (L5). The end of the run will find it too, and count it.
@@ -162,10 +165,13 @@ impl Keeper {
         };
         let due = self.0.clock.now().after(again).min(kept.until);
         let mut book = self.book();
-        // It may have ended meanwhile.
-        if let Some(entry) = book.kept.get_mut(&number) {
-            entry.0 = due;
-            book.due.insert((due, number));
+        let book = &mut *book;
+        // It may have ended meanwhile, and another may have its slot.
+        if let Some(Some((at, known))) = book.slots.get_mut(slot)
+            && known.lease == kept.lease
+        {
+            *at = due;
+            book.due.insert((due, slot));
         }
     }
 
@@ -176,9 +182,14 @@ impl Keeper {
 }
 
 impl Book {
-    fn enter(&mut self, number: u64, due: Stamp, kept: Kept) {
+    fn enter(&mut self, due: Stamp, kept: Kept) -> usize {
         let due = due.min(kept.until);
-        self.kept.insert(number, (due, kept));
-        self.due.insert((due, number));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some((due, kept));
+        self.due.insert((due, slot));
+        slot
     }
 }

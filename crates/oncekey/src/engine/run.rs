@@ -1,5 +1,6 @@
 //! A run: the right to do the work, and the duty to say how it ended.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -179,19 +180,25 @@ enum Tries {
 
 impl EndingRun {
     async fn store(mut self) -> RunEnded {
-        match tokio::time::timeout(PATIENCE, self.once()).await {
-            Ok(Ok(held)) => return self.stored(held),
-            Ok(Err(error)) => {
-                tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
-            }
-            Err(_) => {
-                tracing::error!(record = %self.lease.id, "the store is slow to take an ending")
+        // One patience for all tries together: the client waits for them.
+        let mut over = pin!(tokio::time::sleep(PATIENCE));
+        tokio::select! {
+            biased;
+            answer = self.once() => match answer {
+                Ok(held) => return self.stored(held),
+                Err(error) => {
+                    tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
+                }
+            },
+            () = &mut over => {
+                tracing::error!(record = %self.lease.id, "the store is slow to take an ending");
             }
         }
         let Some(rest) = self.hand_over() else { return RunEnded::Unstored };
-        match tokio::time::timeout(PATIENCE, rest).await {
-            Ok(Ok(ended)) => ended,
-            _ => RunEnded::Unstored,
+        tokio::select! {
+            biased;
+            ended = rest => ended.unwrap_or(RunEnded::Unstored),
+            () = over => RunEnded::Unstored,
         }
     }
 
@@ -207,7 +214,7 @@ impl EndingRun {
 
     /// Takes note of the store's answer; the run is over.
     fn stored(&mut self, held: Held) -> RunEnded {
-        self.shared.keeper.leave(self.ticket);
+        self.shared.keeper.leave(self.ticket, &self.lease);
         let Some(finish) = self.finish.take() else { return RunEnded::Lost };
         let took = self.shared.clock.now().since(self.began);
         let observer = &self.shared.observer;
@@ -239,7 +246,7 @@ impl EndingRun {
         let room = self.shared.unstored.take(finish.len(), self.shared.limits.unstored_bytes);
         let (Some(runtime), Some(room)) = (runtime, room) else {
             tracing::error!(record = %self.lease.id, "an ending is given up: its lease will end");
-            self.shared.keeper.leave(self.ticket);
+            self.shared.keeper.leave(self.ticket, &self.lease);
             let took = self.shared.clock.now().since(self.began);
             self.shared.observer.note(Event::RunEnded(RunEnd::Unstored, took));
             return None;

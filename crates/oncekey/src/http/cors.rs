@@ -12,7 +12,7 @@ const EXPOSED: &str =
     "Idempotency-Status, Idempotent-Replayed, Idempotency-Expires, Idempotency-Body, Retry-After";
 const ALLOWED: &str = "Idempotency-Key";
 
-/// The origins whose pages may read our answers.
+/// The origins whose pages may read our answers; `*` stands for every origin.
 #[derive(Clone, Debug, Default)]
 pub struct Cors {
     origins: Vec<HeaderValue>,
@@ -33,7 +33,8 @@ impl Cors {
     }
 
     pub(super) fn answers(&self, origin: Option<&HeaderValue>) -> bool {
-        origin.is_some_and(|origin| self.origins.contains(origin))
+        let listed = |known: &HeaderValue, origin| known == origin || known == "*";
+        origin.is_some_and(|origin| self.origins.iter().any(|known| listed(known, origin)))
     }
 
     /// Completes the answer to a request from `origin`.
@@ -66,6 +67,8 @@ mod tests {
         assert!(cors.answers(Some(&origin)));
         assert!(!cors.answers(Some(&HeaderValue::from_static("https://evil.example"))));
         assert!(!cors.answers(None));
+        let any = Cors::new(vec![HeaderValue::from_static("*")]);
+        assert!(any.answers(Some(&origin)) && !any.answers(None));
 
         let mut own = HeaderMap::new();
         cors.complete(&origin, Author::Us, &mut own);

@@ -45,6 +45,16 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// The same for an answer that goes to a layer of ours in front: what the handler says about its
+/// run is for the layer that keeps the record (S7).
+pub(super) fn strip_for_the_keeper(headers: &mut HeaderMap) {
+    let said: Vec<_> = headers.get_all(&IDEMPOTENCY_OUTCOME).into_iter().cloned().collect();
+    strip(headers);
+    for value in said {
+        headers.append(IDEMPOTENCY_OUTCOME, value);
+    }
+}
+
 /// What became of a request (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {

@@ -379,9 +379,7 @@ impl Copying {
                 biased;
                 next = body.frame() => next,
                 () = self.feed.closed(), if drain.is_none() => continue,
-                () = async { if let Some(drain) = &mut drain { drain.await } }, if drain.is_some() => {
-                    return Copied::Overdue;
-                }
+                Some(()) = async { Some(drain.as_mut()?.await) } => return Copied::Overdue,
             };
             match next {
                 None => return Copied::ToItsEnd,

@@ -3,7 +3,8 @@
 //! The stored form is one piece of bytes, read back without copying:
 //!
 //! ```text
-//! version:u8 flags:u8 status:u16 origin:len16+bytes count:u16 (name:len16+bytes value:len32+bytes)* body
+//! version:u8 flags:u8 status:u16 origin:len16+bytes
+//! count:u16 (name:len16+bytes value:len32+bytes)* body
 //! ```
 //!
 //! Header values are bytes: what is not UTF-8 is kept as it came. The record's codec around it has

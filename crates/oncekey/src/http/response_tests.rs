@@ -168,7 +168,7 @@ fn p1_the_stored_form_is_pinned() {
 
 proptest! {
     #[test]
-    fn b107_any_bytes_come_back_unchanged(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+    fn b107_any_bytes_come_back(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
         let kept = Bytes::from(body);
         let lists = ReplayHeaders::default();
         let outcome = store(StatusCode::OK, &HeaderMap::new(), Kept::Body(&kept), None, &lists);

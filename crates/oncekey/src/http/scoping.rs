@@ -5,6 +5,7 @@
 //! 2. A tenant that is absent or empty is an error, never the shared one (S3).
 //! 3. The principal is what a function verified, else a keyed digest of the credentials (S4).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName};
 use http::request::Parts;
 
 use super::policy::{Authority, Operation, Policy};
-use crate::fingerprint::{Secret, frame};
+use crate::fingerprint::{Frames, Secret};
 use crate::key::Scope;
 use crate::record::Principal;
 
@@ -138,11 +139,11 @@ impl Scoping {
         if let Some(principal) = self.principal.as_ref().and_then(|of| of(parts)) {
             return principal;
         }
-        let mut hasher = None;
+        let mut input = None;
         let mut count = |name: &str, value: &[u8]| {
-            let hasher = hasher.get_or_insert_with(|| secret.hasher("oncekey principal"));
-            frame(hasher, name.as_bytes());
-            frame(hasher, value);
+            let input = input.get_or_insert_with(|| Frames::of("oncekey principal"));
+            input.add(name.as_bytes());
+            input.add(value);
         };
         for name in &self.credentials {
             for value in parts.headers.get_all(name) {
@@ -154,8 +155,8 @@ impl Scoping {
                 count(name, value);
             }
         }
-        match hasher {
-            Some(hasher) => Principal::hashed(hasher.finalize().as_bytes()),
+        match input {
+            Some(input) => Principal::hashed(&secret.digest(&input)),
             None => Principal::anonymous(),
         }
     }
@@ -226,7 +227,12 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> String {
 /// The path in one spelling (S2): unreserved bytes percent-decoded and the hex digits of the rest
 /// in upper case (RFC 3986 section 6.2.2), dot segments removed, one trailing slash ignored.
 #[must_use]
-pub fn normalised(path: &str) -> String {
+pub fn normalised(path: &str) -> Cow<'_, str> {
+    let simple = path.len() > 1 && path.starts_with('/') && !path.ends_with('/');
+    if simple && !path.contains('%') && !path.contains("/.") {
+        // The usual case: it has that spelling already.
+        return Cow::Borrowed(path);
+    }
     let decoded = decode_unreserved(path);
     let mut kept: Vec<&str> = Vec::new();
     for segment in decoded.strip_prefix('/').unwrap_or(&decoded).split('/') {
@@ -249,7 +255,7 @@ pub fn normalised(path: &str) -> String {
     if text.is_empty() {
         text.push('/');
     }
-    text
+    Cow::Owned(text)
 }
 
 fn decode_unreserved(path: &str) -> String {

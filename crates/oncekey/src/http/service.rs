@@ -144,7 +144,7 @@ where
         && front.scoping.trust(&parts) == Trust::Trusted
     {
         // A layer of ours in front of this one keeps the record (S7).
-        return pass(inner, parts, RequestBody::stream(body), None).await;
+        return below(inner, parts, RequestBody::stream(body)).await;
     }
     names::strip(&mut parts.headers);
     let policy = (front.policies)(&parts);
@@ -164,7 +164,8 @@ where
             let (answer, waiting) = oneshot::channel();
             let case = Case::new(Arc::clone(&front), policy, &claim, &parts);
             // From here on a lost client changes nothing (L6).
-            let work = drive::drive(case, inner, (parts, bytes), claim, arrived, answer);
+            // Boxed, since it is large and would be moved several times on its way into the task.
+            let work = Box::pin(drive::drive(case, inner, (parts, bytes), claim, arrived, answer));
             front.engine.spawn(tracing::Instrument::in_current_span(work));
             match waiting.await {
                 Ok(answer) => answer,
@@ -197,4 +198,15 @@ where
         mark.set(&mut parts.headers);
     }
     Ok(Response::from_parts(parts, ResponseBody::inner(body)))
+}
+
+/// Passes on a request whose record a layer in front of this one keeps (S7).
+async fn below<S, B, R>(mut inner: S, parts: Parts, body: RequestBody<B>) -> Answer<R, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+{
+    std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+    let mut response = inner.call(Request::from_parts(parts, body)).await?;
+    names::strip_for_the_keeper(response.headers_mut());
+    Ok(response.map(ResponseBody::inner))
 }

@@ -12,6 +12,9 @@ use crate::record::LeaseToken;
 
 /// How long a released token cannot claim (C2).
 const DEAD_FOR: Duration = Duration::from_secs(60);
+/// The most tokens that are remembered. Beyond it the oldest are forgotten before their minute is
+/// over, which takes thousands of releases a second.
+const MOST: usize = 250_000;
 
 /// The released tokens of the last minute.
 #[derive(Debug, Default)]
@@ -25,7 +28,7 @@ impl DeadTokens {
     /// Remembers `token` from `now` on, and forgets those whose minute is over.
     pub(crate) fn insert(&mut self, token: LeaseToken, now: Stamp) {
         while let Some((until, old)) = self.queue.front()
-            && *until <= now
+            && (*until <= now || self.queue.len() >= MOST)
         {
             self.set.remove(old);
             self.queue.pop_front();

@@ -40,7 +40,7 @@ use self::open::Opened;
 use self::request::{Reply, Request, Take};
 use self::view::View;
 use self::writer::Writer;
-use crate::clock::{Clock, Stamp};
+use crate::clock::Clock;
 use crate::decide::{self, Moment};
 use crate::events::{self, Observer};
 use crate::fingerprint::Secret;
@@ -215,21 +215,18 @@ impl EmbeddedStore {
     }
 
     /// The record: from memory where that is certain, else from the writer.
-    async fn find(&self, id: &RecordId, now: Stamp) -> Result<Option<Record>, StoreError> {
+    async fn find(&self, id: &RecordId) -> Result<Option<Arc<Record>>, StoreError> {
+        let now = self.view.clock.now();
         if let Some(record) = self.view.live(id).or_else(|| self.view.completed(id, now)) {
-            return Ok(Some(Record::clone(&record)));
+            return Ok(Some(record));
         }
         self.ask(|reply| Request::Get { id: *id, reply }).await
     }
 
     /// Where a record stands against `seen`, for one that waits.
     async fn look(&self, id: &RecordId, seen: Version) -> Result<Look, StoreError> {
-        let now = self.view.clock.now();
-        if let Some(record) = self.view.live(id) {
-            return Ok(Look::at(Some(&record), seen, now));
-        }
-        let found = self.find(id, now).await?;
-        Ok(Look::at(found.as_ref(), seen, self.view.clock.now()))
+        let found = self.find(id).await?;
+        Ok(Look::at(found.as_deref(), seen, self.view.clock.now()))
     }
 }
 
@@ -299,7 +296,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        self.find(id, self.view.clock.now()).await
+        Ok(self.find(id).await?.map(Arc::unwrap_or_clone))
     }
 
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError> {

@@ -22,13 +22,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Decision, Moment, Token, Write};
+use crate::events::{self, Event, Observer};
 use crate::key::RecordId;
 use crate::record::{Lease, LeaseToken, Outcome, Record, Retention, Standing, State, Version};
 use crate::store::{
@@ -43,8 +44,8 @@ const SHARDS: usize = 64;
 /// never piles up.
 const SWEPT_BY_A_CLAIM: usize = 2;
 
-/// Expired records that are deleted at most before a claim is refused for lack of room.
-const SWEPT_WHEN_FULL: usize = 1_000;
+/// Expired records that are taken out under one hold of a lock.
+const SWEPT_AT_ONCE: usize = 128;
 
 /// The most records that one page lists.
 const MAX_PAGE: usize = 10_000;
@@ -56,6 +57,7 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     waiters: Waiters,
     clock: Clock,
+    observer: Arc<dyn Observer>,
     /// The last version that was given out. Shared by all records, so that a key that was released
     /// and claimed again is never at a version it had before.
     version: AtomicU64,
@@ -81,6 +83,7 @@ impl MemoryStore {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             waiters: Waiters::new(),
             clock: Clock::real(),
+            observer: events::nobody(),
             version: AtomicU64::new(0),
             records: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -93,6 +96,12 @@ impl MemoryStore {
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
+    }
+
+    /// Tells `observer` of every write.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
     /// Takes new claims up to `max_records` records and about `max_bytes` bytes.
@@ -136,7 +145,61 @@ impl MemoryStore {
         Moment { now: self.clock.now(), next: Version::from_number(next) }
     }
 
+    /// One claim under the lock; `None` where the store has no room for a new record.
+    fn try_claim(&self, claim: &Claim, arrived: Stamp) -> Option<Claimed> {
+        let mut shard = self.lock(Self::index(&claim.id));
+        let at = self.moment();
+        // Bound to a name, so that it is freed at the end, when the lock is gone.
+        let _swept = self.sweep(&mut shard, at.now, SWEPT_BY_A_CLAIM);
+        let found = shard.records.get(&claim.id).map(AsRef::as_ref);
+        let decision = decide::claim(found, claim, liveness(&shard.dead, claim.token), arrived, at);
+        let other_recipe = recipe::is_other(found, claim, at.now);
+        if let (None, Write::Put(record)) = (found, &decision.write)
+            && !self.reserve(record)
+        {
+            return None;
+        }
+        let claimed = self.apply(shard, &claim.id, decision, at.now);
+        if other_recipe {
+            recipe::log(claim);
+        }
+        Some(claimed)
+    }
+
+    /// Makes room for a new record, if there is any.
+    fn reserve(&self, record: &Record) -> bool {
+        let records = self.records.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.bytes.fetch_add(size(record), Ordering::Relaxed);
+        let fits =
+            records < self.max_records && bytes.saturating_add(size(record)) <= self.max_bytes;
+        if !fits {
+            self.forget(record);
+        }
+        fits
+    }
+
+    /// Gives a record's room back.
+    fn forget(&self, record: &Record) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(size(record), Ordering::Relaxed);
+    }
+
+    /// Decides about the record of `id` and writes what was decided.
+    fn decide<T>(
+        &self,
+        id: &RecordId,
+        decide: impl FnOnce(Option<&Record>, &DeadTokens, Moment) -> Decision<T>,
+    ) -> T {
+        let shard = self.lock(Self::index(id));
+        let at = self.moment();
+        let found = shard.records.get(id).map(AsRef::as_ref);
+        let decision = decide(found, &shard.dead, at);
+        self.apply(shard, id, decision, at.now)
+    }
+
     /// Writes what was decided, lets go of the lock, and wakes whoever waits.
+    ///
+    /// A record that was not there before has its room already.
     fn apply<T>(
         &self,
         mut shard: MutexGuard<'_, Shard>,
@@ -147,136 +210,141 @@ impl MemoryStore {
         let old = match decision.write {
             Write::Keep => return decision.answer,
             Write::Put(record) => {
-                let (version, size) = (record.version, size_of(&record));
-                if let Some(end) = record.gone_at() {
-                    shard.ends.insert((end, *id));
+                let grown = size(&record);
+                let old = shard.put(*id, record);
+                if let Some(old) = &old {
+                    self.bytes.fetch_add(grown, Ordering::Relaxed);
+                    self.bytes.fetch_sub(size(old), Ordering::Relaxed);
                 }
-                let old = shard.records.insert(*id, record);
-                if old.is_none() {
-                    self.records.fetch_add(1, Ordering::Relaxed);
-                }
-                self.bytes.fetch_add(size, Ordering::Relaxed);
-                // A renewal is no news.
-                let moved = old.as_ref().is_none_or(|old| old.version != version);
-                self.forget(&mut shard, id, old.as_deref());
-                drop(shard);
-                if moved {
-                    self.waiters.wake(id);
-                }
-                return decision.answer;
+                old
             }
             Write::Release(token) => {
                 shard.dead.insert(token, now);
-                shard.records.remove(id)
+                let old = shard.take(id);
+                if let Some(old) = &old {
+                    self.forget(old);
+                }
+                old
             }
         };
-        if old.is_some() {
-            self.records.fetch_sub(1, Ordering::Relaxed);
-            self.forget(&mut shard, id, old.as_deref());
-        }
+        // Let go first: whoever is woken wants the lock.
         drop(shard);
+        drop(old);
         self.waiters.wake(id);
+        self.observer.note(Event::StoreBatch(1));
         decision.answer
     }
 
-    /// Takes a record that was replaced or removed out of the counts.
-    fn forget(&self, shard: &mut Shard, id: &RecordId, old: Option<&Record>) {
-        let Some(old) = old else { return };
-        self.bytes.fetch_sub(size_of(old), Ordering::Relaxed);
-        if let Some(end) = old.gone_at() {
-            // The record in place of it may end at the same moment, and has its own entry then.
-            let stands = shard.records.get(id).and_then(|record| record.gone_at()) == Some(end);
-            if !stands {
-                shard.ends.remove(&(end, *id));
-            }
-        }
-    }
-
-    /// Deletes up to `limit` records of a shard whose time is over.
-    fn sweep(&self, shard: &mut Shard, now: Stamp, limit: usize) -> usize {
-        let mut swept = 0;
-        while swept < limit
-            && let Some(&(end, id)) = shard.ends.first()
+    /// Takes up to `limit` records that are over out of `shard`, and the answers out of those of
+    /// which only a tombstone is left. What was taken is returned, so that it is freed without the
+    /// lock.
+    fn sweep(&self, shard: &mut Shard, now: Stamp, limit: usize) -> Swept {
+        let mut swept = Swept::default();
+        while swept.records.len() + swept.outcomes.len() < limit
+            && let Some((end, id)) = shard.ends.first().copied()
             && end <= now
         {
-            shard.ends.remove(&(end, id));
-            let Some(old) = shard.records.remove(&id) else { continue };
-            self.records.fetch_sub(1, Ordering::Relaxed);
-            self.bytes.fetch_sub(size_of(&old), Ordering::Relaxed);
-            swept += 1;
+            let Some(mut record) = shard.take(&id) else {
+                shard.ends.pop_first();
+                continue;
+            };
+            self.bytes.fetch_sub(size(&record), Ordering::Relaxed);
+            match &mut record.state {
+                State::Completed { outcome, gone, .. } if *gone > now => {
+                    swept.outcomes.push(std::mem::take(outcome));
+                    self.bytes.fetch_add(size(&record), Ordering::Relaxed);
+                    shard.put(id, record);
+                }
+                _ => {
+                    self.records.fetch_sub(1, Ordering::Relaxed);
+                    swept.records.push(*record);
+                }
+            }
         }
         swept
     }
 
-    /// Whether another record fits (X5).
-    fn has_room(&self) -> bool {
-        self.records.load(Ordering::Relaxed) < self.max_records
-            && self.bytes.load(Ordering::Relaxed) < self.max_bytes
-    }
-
+    /// Deletes up to `limit` records that are over, a few under each hold of a lock.
     fn purge(&self, limit: usize) -> usize {
         let mut purged = 0;
         for index in 0..SHARDS {
-            // One shard at a time, so that no claim waits for the whole.
-            let mut shard = self.lock(index);
-            let now = self.clock.now();
-            purged += self.sweep(&mut shard, now, limit - purged);
-            if purged == limit {
-                break;
+            while purged < limit {
+                let now = self.clock.now();
+                let most = SWEPT_AT_ONCE.min(limit - purged);
+                // The lock is let go at the end of this statement, before anything is freed.
+                let swept = self.sweep(&mut self.lock(index), now, most);
+                purged += swept.records.len();
+                if swept.records.len() + swept.outcomes.len() < most {
+                    break;
+                }
             }
         }
         purged
     }
+}
 
-    /// One claim under the lock; `None` where there is no room for a new record.
-    fn try_claim(&self, claim: &Claim, arrived: Stamp) -> Option<Claimed> {
-        let mut shard = self.lock(Self::index(&claim.id));
-        let at = self.moment();
-        self.sweep(&mut shard, at.now, SWEPT_BY_A_CLAIM);
-        let found = shard.records.get(&claim.id).map(AsRef::as_ref);
-        let token = liveness(&shard, &claim.token);
-        let decision = decide::claim(found, claim, token, arrived, at);
-        let other_recipe = recipe::is_other(found, claim, at.now);
-        if found.is_none() && decision.write != Write::Keep && !self.has_room() {
-            return None;
+impl Shard {
+    /// Stores `record` and returns what was there.
+    fn put(&mut self, id: RecordId, record: Box<Record>) -> Option<Box<Record>> {
+        let end = sweep_at(&record);
+        let old = self.records.insert(id, record);
+        if let Some(old_end) = old.as_deref().and_then(sweep_at) {
+            self.ends.remove(&(old_end, id));
         }
-        let claimed = self.apply(shard, &claim.id, decision, at.now);
-        if other_recipe {
-            recipe::log(claim);
+        if let Some(end) = end {
+            self.ends.insert((end, id));
         }
-        Some(claimed)
+        old
     }
 
-    /// Any other decision about one record.
-    fn decide<T>(
-        &self,
-        id: &RecordId,
-        decide: impl FnOnce(Option<&Record>, &Shard, Moment) -> Decision<T>,
-    ) -> T {
-        let shard = self.lock(Self::index(id));
-        let at = self.moment();
-        let found = shard.records.get(id).map(AsRef::as_ref);
-        let decision = decide(found, &shard, at);
-        self.apply(shard, id, decision, at.now)
-    }
-
-    fn read(&self, id: &RecordId) -> (Option<Record>, Stamp) {
-        let shard = self.lock(Self::index(id));
-        (shard.records.get(id).map(|record| (**record).clone()), self.clock.now())
+    /// Removes the record of `id`.
+    fn take(&mut self, id: &RecordId) -> Option<Box<Record>> {
+        let old = self.records.remove(id)?;
+        if let Some(end) = sweep_at(&old) {
+            self.ends.remove(&(end, *id));
+        }
+        Some(old)
     }
 }
 
-fn liveness(shard: &Shard, token: &LeaseToken) -> Token {
-    if shard.dead.contains(token) { Token::Dead } else { Token::Alive }
+/// What a sweep took out of a shard.
+#[derive(Default)]
+struct Swept {
+    records: Vec<Record>,
+    outcomes: Vec<Outcome>,
 }
 
-/// About how many bytes a record takes, the map's own included.
-fn size_of(record: &Record) -> usize {
-    let body = match &record.state {
+/// When there is something to take away from a record; `None` while it is alive.
+fn sweep_at(record: &Record) -> Option<Stamp> {
+    match &record.state {
+        State::Completed { outcome, expires, .. } if !outcome.bytes().is_empty() => Some(*expires),
+        _ => record.gone_at(),
+    }
+}
+
+/// About how many bytes a record takes in the store.
+fn size(record: &Record) -> usize {
+    /// The tables' share and the allocations' edges.
+    const OVERHEAD: usize = 160;
+    let scope = &record.scope;
+    let texts = [&*scope.namespace, &*scope.tenant, &*scope.operation, record.key.as_str()];
+    let audits = record.audit.iter().map(|audit| audit.who.len() + audit.reason.len() + 64);
+    let outcome = match &record.state {
         State::Completed { outcome, .. } => outcome.bytes().len(),
-        State::InProgress { .. } | State::Retry { .. } | State::Unknown { .. } => 0,
+        _ => 0,
     };
-    512 + record.key.as_str().len() + record.scope.operation.len() + record.memo.len() + body
+    OVERHEAD
+        + size_of::<Record>()
+        + texts.iter().map(|text| text.len()).sum::<usize>()
+        + record.principal.as_str().len()
+        + record.memo.len()
+        + record.reference.as_deref().map_or(0, str::len)
+        + audits.sum::<usize>()
+        + outcome
+}
+
+fn liveness(dead: &DeadTokens, token: LeaseToken) -> Token {
+    if dead.contains(&token) { Token::Dead } else { Token::Alive }
 }
 
 impl Default for MemoryStore {
@@ -287,7 +355,10 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("records", &self.len()).finish_non_exhaustive()
+        f.debug_struct("MemoryStore")
+            .field("records", &self.len())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -299,10 +370,8 @@ impl Store for MemoryStore {
         if let Some(claimed) = self.try_claim(claim, arrived) {
             return Ok(claimed);
         }
-        // What is over makes room before anybody is refused.
-        if self.purge(SWEPT_WHEN_FULL) == 0 {
-            return Err(StoreError::new(StoreErrorKind::Full));
-        }
+        // What is over lies in other shards too; nothing else ever gives way.
+        self.purge(usize::MAX);
         self.try_claim(claim, arrived).ok_or_else(|| StoreError::new(StoreErrorKind::Full))
     }
 
@@ -323,12 +392,15 @@ impl Store for MemoryStore {
         keep: Retention,
     ) -> Result<Held, StoreError> {
         bounds::outcome(outcome)?;
-        Ok(self.decide(&lease.id, |found, _, at| decide::complete(found, lease, outcome, keep, at)))
+        let decide = |found: Option<&Record>, _: &DeadTokens, at| {
+            decide::complete(found, lease, outcome, keep, at)
+        };
+        Ok(self.decide(&lease.id, decide))
     }
 
     async fn end(&self, lease: &Lease, how: Ending) -> Result<Held, StoreError> {
-        Ok(self.decide(&lease.id, |found, shard, at| {
-            decide::end(found, lease, liveness(shard, &lease.token), how, at)
+        Ok(self.decide(&lease.id, |found, dead, at| {
+            decide::end(found, lease, liveness(dead, lease.token), how, at)
         }))
     }
 
@@ -339,15 +411,17 @@ impl Store for MemoryStore {
         bound: Duration,
     ) -> Result<(), StoreError> {
         let look = async {
-            let (found, now) = self.read(id);
-            Ok(Look::at(found.as_ref(), seen, now))
+            let shard = self.lock(Self::index(id));
+            Ok(Look::at(shard.records.get(id).map(AsRef::as_ref), seen, self.clock.now()))
         };
         self.waiters.changed(&self.clock, id, bound, look).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        let (found, now) = self.read(id);
-        Ok(found.filter(|record| record.standing(now) != Standing::Gone))
+        let shard = self.lock(Self::index(id));
+        let now = self.clock.now();
+        let found = shard.records.get(id).filter(|record| record.standing(now) != Standing::Gone);
+        Ok(found.map(|record| Record::clone(record)))
     }
 
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError> {
@@ -364,22 +438,22 @@ impl Inspect for MemoryStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let limit = limit.clamp(1, MAX_PAGE);
+        let now = self.clock.now();
         let mut page = Page::default();
         let first = cursor.map_or(0, |Cursor(id)| Self::index(&id));
         for index in first..SHARDS {
             let shard = self.lock(index);
-            let now = self.clock.now();
-            let mut here: Vec<_> = shard
+            let after = |id: &RecordId| cursor.is_none_or(|Cursor(last)| *id > last);
+            let mut matching: Vec<&Record> = shard
                 .records
                 .values()
-                .filter(|record| cursor.is_none_or(|Cursor(after)| record.id > after))
-                .filter(|record| filter.matches(record, now))
+                .map(AsRef::as_ref)
+                .filter(|record| after(&record.id) && filter.matches(record, now))
                 .collect();
-            here.sort_unstable_by_key(|record| record.id);
+            matching.sort_unstable_by_key(|record| record.id);
             let room = limit - page.records.len();
-            let more = here.len() > room;
-            page.records.extend(here.into_iter().take(room).map(|record| (**record).clone()));
-            if more || (page.records.len() == limit && index + 1 < SHARDS) {
+            page.records.extend(matching.iter().take(room).copied().cloned());
+            if matching.len() > room {
                 page.next = page.records.last().map(|record| Cursor(record.id));
                 break;
             }

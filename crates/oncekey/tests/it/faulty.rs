@@ -33,11 +33,12 @@ pub(crate) enum Call {
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Call, Fault)>>,
+    calls: Mutex<Vec<Call>>,
 }
 
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, faults: Mutex::default() }
+        Self { inner, faults: Mutex::default(), calls: Mutex::default() }
     }
 
     /// The next call of this kind fails so. Several queue up.
@@ -50,7 +51,19 @@ impl Faulty {
         self.faults.lock().expect("not poisoned").is_empty()
     }
 
+    /// From here on nothing fails.
+    pub(crate) fn heal(&self) {
+        self.faults.lock().expect("not poisoned").clear();
+    }
+
+    /// How many calls of this kind there were.
+    pub(crate) fn calls(&self, call: Call) -> usize {
+        let calls = self.calls.lock().expect("not poisoned");
+        calls.iter().filter(|known| **known == call).count()
+    }
+
     fn next(&self, call: Call) -> Option<Fault> {
+        self.calls.lock().expect("not poisoned").push(call);
         let mut faults = self.faults.lock().expect("not poisoned");
         let at = faults.iter().position(|(known, _)| *known == call)?;
         Some(faults.remove(at).1)

@@ -420,7 +420,7 @@ async fn p2_a_route_may_leave_the_body_out() {
 }
 
 #[tokio::test]
-async fn p3_b97_a_large_answer_goes_out_whole_and_is_never_run_again() {
+async fn p3_b112_a_large_answer_goes_out_whole_and_is_never_run_again() {
     let rig = Rig::new(Policy::default().with(|p| {
         p.max_response_body = 1_000;
     }));

@@ -198,3 +198,13 @@ async fn l3_b47_a_holder_that_lost_its_lease_answers_and_stores_nothing() {
     let replay = other.send(pay("k", "wait", "")).await;
     assert_eq!(replay.header("x-attempt"), Some("2"), "the second run's answer stands");
 }
+
+#[tokio::test(start_paused = true)]
+async fn o6_a_store_that_hangs_holds_the_answer_back_for_seconds_only() {
+    let (rig, store) = rig(Policy::default());
+    store.fail(Call::Complete, Fault::Hangs);
+    let reply = rig.send(pay("k", "", "")).await;
+    assert_eq!((reply.status, reply.told()), (201, "stored"), "the second try was answered");
+    assert!(store.is_spent());
+    assert_eq!(rig.send(pay("k", "", "")).await.told(), "replayed");
+}

@@ -1,5 +1,25 @@
 //! What the library promises, tried through its public face.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod cases;
+mod cases_answers;
+mod cases_keys;
+#[cfg(feature = "conformance")]
+mod conformance;
+#[cfg(feature = "embedded")]
+mod embedded;
+#[cfg(feature = "embedded")]
+mod embedded_crash;
+#[cfg(feature = "embedded")]
+mod embedded_format;
+#[cfg(feature = "embedded")]
+mod embedded_open;
+#[cfg(feature = "embedded")]
+mod embedded_time;
+mod engine;
+mod engine_keeper;
+mod engine_trouble;
 mod faulty;
 mod layer;
 mod layer_cancel;

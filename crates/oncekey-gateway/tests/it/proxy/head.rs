@@ -17,7 +17,8 @@ async fn h_a_request_arrives_with_these_bytes() {
     let expected = "POST /pay?a=1&b=%20 HTTP/1.1\r\nhost: shop.example\r\nx-custom: Value\r\n\
         idempotency-key: \"k-1\"\r\nx-forwarded-for: 203.0.113.9, 127.0.0.1\r\n\
         via: 1.0 edge, 1.1 oncekey\r\ncontent-length: 4\r\nx-forwarded-host: shop.example\r\n\
-        forwarded: for=127.0.0.1;host=shop.example;proto=http\r\nx-forwarded-proto: http\r\n\r\nbody";
+        forwarded: for=127.0.0.1;host=shop.example;proto=http\r\n\
+        x-forwarded-proto: http\r\n\r\nbody";
     let sorted = |message: &str| {
         let mut lines: Vec<_> = message.split("\r\n").map(str::to_owned).collect();
         lines[1..].sort();
@@ -111,7 +112,8 @@ async fn h_expect_is_answered_by_the_gateway() {
 #[tokio::test]
 async fn p4_informational_answers_are_not_the_answer() {
     let app = App::answering(
-        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
+         HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     )
     .await;
     let serving = gateway(app.proxy());

@@ -34,7 +34,7 @@ async fn whole(answer: http::Response<ProxyBody>) -> Bytes {
     soon("a body", answer.into_body().collect()).await.unwrap().to_bytes()
 }
 
-/// An application on a thread of its own. It answers one request a connection and closes it, without
+/// An application on a thread of its own. It answers one request a connection and closes it without
 /// having announced that, when it is told to.
 struct Silent {
     address: Address,

@@ -11,6 +11,7 @@ use fjall::{Keyspace, OwnedWriteBatch, PersistMode};
 use super::buckets::{Buckets, Made};
 use super::layout::{Bucket, MARK, Mark};
 use super::request::Answer;
+use super::view::View;
 use crate::key::RecordId;
 use crate::record::Record;
 use crate::record::codec;
@@ -85,42 +86,40 @@ impl Batch {
         self.changes.drain(..)
     }
 
-    /// Writes what must be on disk, syncs, and says what was done. Everything or nothing.
+    /// Writes what must be on disk, syncs, and says how many records that were. Everything or
+    /// nothing.
     pub(super) fn commit(
         &self,
+        view: &View,
         buckets: &mut Buckets,
         mark: Mark,
         scratch: &mut Vec<u8>,
-    ) -> fjall::Result<Committed> {
+    ) -> fjall::Result<usize> {
         let database = buckets.database().clone();
         let mut writing = Writing {
             items: OwnedWriteBatch::with_capacity(database, 2 * self.changes.len() + 2),
             touched: Vec::new(),
             scratch,
-            done: Committed { writes: 0, made: Made::Before },
+            writes: 0,
+            made: Made::Before,
         };
         for pending in self.changes.iter().filter(|pending| pending.reach == Reach::Disk) {
             writing.change(buckets, pending)?;
         }
-        let Writing { mut items, touched, done, .. } = writing;
-        if done.writes == 0 {
-            return Ok(done);
+        let Writing { mut items, touched, writes, made, .. } = writing;
+        if writes == 0 {
+            return Ok(0);
+        }
+        if made == Made::Now {
+            // Before a record can be seen there and nowhere else.
+            view.set_keyspaces(buckets.keyspaces());
         }
         for keyspace in &touched {
             items.insert(keyspace, MARK, mark.encode());
         }
         items.durability(Some(PersistMode::SyncData)).commit()?;
-        Ok(done)
+        Ok(writes)
     }
-}
-
-/// What a commit did.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Committed {
-    /// How many records it wrote or deleted.
-    pub(super) writes: usize,
-    /// Whether it made a bucket.
-    pub(super) made: Made,
 }
 
 /// A batch of the storage engine in the making.
@@ -128,7 +127,10 @@ struct Writing<'a> {
     items: OwnedWriteBatch,
     touched: Vec<Keyspace>,
     scratch: &'a mut Vec<u8>,
-    done: Committed,
+    /// How many records it writes or deletes.
+    writes: usize,
+    /// Whether a bucket was made for it.
+    made: Made,
 }
 
 impl Writing<'_> {
@@ -145,7 +147,7 @@ impl Writing<'_> {
                     after = Place::Bucket(bucket);
                     let (keyspace, made) = buckets.get_or_make(bucket)?;
                     if made == Made::Now {
-                        self.done.made = Made::Now;
+                        self.made = Made::Now;
                     }
                     keyspace
                 }
@@ -169,7 +171,7 @@ impl Writing<'_> {
             }
         }
         if before != Place::Absent || after != Place::Absent {
-            self.done.writes += 1;
+            self.writes += 1;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! An answer is kept until the batch that it belongs to is committed: what it tells holds then, or
 //! it is replaced by an error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -23,7 +24,7 @@ pub(super) enum Request {
     Renew { lease: Lease, ttl: Duration, note: Option<Note>, reply: Reply<Held> },
     Complete { lease: Lease, outcome: Outcome, keep: Retention, reply: Reply<Held> },
     End { lease: Lease, how: Ending, reply: Reply<Held> },
-    Get { id: RecordId, reply: Reply<Option<Record>> },
+    Get { id: RecordId, reply: Reply<Option<Arc<Record>>> },
     Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
     Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
     Purge { limit: usize, reply: Reply<usize> },
@@ -42,7 +43,7 @@ pub(super) struct Take {
 pub(super) enum Answer {
     Claim(Reply<Claimed>, Result<Claimed, StoreError>),
     Held(Reply<Held>, Result<Held, StoreError>),
-    Get(Reply<Option<Record>>, Result<Option<Record>, StoreError>),
+    Get(Reply<Option<Arc<Record>>>, Result<Option<Arc<Record>>, StoreError>),
     Change(Reply<Changed>, Result<Changed, StoreError>),
     Take(Reply<Vec<(Record, Lease)>>, Vec<(Record, Lease)>),
     /// Answered when the batch is through: deleting buckets is no part of it.
@@ -76,6 +77,15 @@ impl Answer {
 }
 
 impl Request {
+    /// About how many bytes it brings.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Complete { outcome, .. }
+            | Self::Change { change: Change::Complete(outcome, _), .. } => outcome.bytes().len(),
+            _ => 0,
+        }
+    }
+
     /// Answers with trouble, without looking at anything.
     pub(super) fn refuse(self, kind: StoreErrorKind) {
         match self {

@@ -32,13 +32,16 @@ pub(super) struct View {
     pub(super) waiters: Waiters,
     /// Cancelled once the store has failed.
     pub(super) failed: CancellationToken,
-    live: Box<[Mutex<HashMap<RecordId, Arc<Record>>>]>,
+    live: Box<[Mutex<Live>]>,
     /// Live records that cannot be read (X3).
     unreadable: Mutex<HashSet<RecordId>>,
     completed: Cache<RecordId, Arc<Record>, ByBytes>,
     database: Database,
     keyspaces: Mutex<Arc<Keyspaces>>,
 }
+
+/// The live records of one shard.
+type Live = HashMap<RecordId, Arc<Record>>;
 
 /// The keyspaces that hold records.
 pub(super) struct Keyspaces {
@@ -175,7 +178,8 @@ impl View {
 
     /// A consistent view of what is on disk, and all keyspaces that it can see.
     pub(super) fn snapshot(&self) -> (fjall::Snapshot, Arc<Keyspaces>) {
-        // In this order: a bucket made in between is merely seen empty.
+        // In this order: a bucket that is new to the list is merely seen empty, and one that the
+        // snapshot sees was on the list before.
         let snapshot = self.database.snapshot();
         (snapshot, Arc::clone(&self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -191,14 +195,12 @@ impl View {
         !self.failed.is_cancelled()
     }
 
-    fn shard(&self, id: &RecordId) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+    fn shard(&self, id: &RecordId) -> MutexGuard<'_, Live> {
         lock(&self.live[usize::from(id.as_bytes()[0]) % SHARDS])
     }
 }
 
-fn lock(
-    shard: &Mutex<HashMap<RecordId, Arc<Record>>>,
-) -> MutexGuard<'_, HashMap<RecordId, Arc<Record>>> {
+fn lock(shard: &Mutex<Live>) -> MutexGuard<'_, Live> {
     // Every change under this lock is one call of the map: none is left half made.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::batch::{Batch, Found, Place, Reach};
-use super::buckets::{Buckets, LookError, Made};
+use super::buckets::{Buckets, LookError};
 use super::layout::{Bucket, Mark};
 use super::request::{Answer, Request, Take};
 use super::view::View;
@@ -28,6 +28,9 @@ use crate::store::{
 
 /// The most calls in one batch.
 const MAX_BATCH: usize = 256;
+
+/// About the most bytes of outcomes in one batch: it is in memory twice while it is written.
+const MAX_BATCH_BYTES: usize = 16 << 20;
 
 /// Everything the writing thread owns.
 pub(super) struct Writer {
@@ -65,9 +68,15 @@ impl Writer {
                 calls.drain(..).for_each(|call| call.refuse(StoreErrorKind::Unavailable));
                 continue;
             }
+            let mut bytes = 0;
             for call in calls.drain(..) {
+                bytes += call.size();
                 let answer = self.decide(call);
                 self.batch.answers.push(answer);
+                if bytes >= MAX_BATCH_BYTES {
+                    bytes = 0;
+                    self.finish();
+                }
             }
             self.finish();
         }
@@ -138,10 +147,10 @@ impl Writer {
         Ok(self.note(lease.id, found, decision, at))
     }
 
-    fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+    fn get(&self, id: &RecordId) -> Result<Option<Arc<Record>>, StoreError> {
         let now = self.view.clock.now();
         let found = self.look(id, now)?.record;
-        Ok(found.filter(|record| record.standing(now) != Standing::Gone).map(Arc::unwrap_or_clone))
+        Ok(found.filter(|record| record.standing(now) != Standing::Gone))
     }
 
     fn change(
@@ -152,13 +161,14 @@ impl Writer {
         by: &By,
     ) -> Result<Changed, StoreError> {
         let at = self.moment();
-        if seen == Version::UNREADABLE && matches!(change, Change::Release) {
-            if let Some(place) = self.unreadable(&id, at.now) {
-                // Counted as live when the folder was opened.
-                self.count(place == Place::Live, false);
-                self.batch.put(id, Found { place, record: None }, Reach::Disk);
-                return Ok(Changed::Made(Version::ABSENT));
-            }
+        if seen == Version::UNREADABLE
+            && matches!(change, Change::Release)
+            && let Some(place) = self.unreadable(&id, at.now)
+        {
+            // Counted as live when the folder was opened.
+            self.count(usize::from(place == Place::Live), 0);
+            self.batch.put(id, Found { place, record: None }, Reach::Disk);
+            return Ok(Changed::Made(Version::ABSENT));
         }
         let found = self.look(&id, at.now)?;
         let decision = decide::change(found.record.as_deref(), seen, change, by, at);
@@ -219,7 +229,7 @@ impl Writer {
     /// Takes a decision into the batch.
     fn note<T>(&mut self, id: RecordId, found: Found, decision: Decision<T>, at: Moment) -> T {
         let Decision { answer, write } = decision;
-        let was_live = is_live(found.record.as_deref());
+        let left = live(found.record.as_deref());
         match write {
             Write::Keep => {}
             Write::Put(record) => {
@@ -231,25 +241,22 @@ impl Writer {
                 if record.version == at.next {
                     self.mark.version = at.next.number();
                 }
-                self.count(was_live, is_live(Some(&record)));
+                self.count(left, live(Some(&record)));
                 let record = Some(Arc::new(*record));
                 self.batch.put(id, Found { place: found.place, record }, reach);
             }
             Write::Release(token) => {
                 self.dead.insert(token, at.now);
-                self.count(was_live, false);
+                self.count(left, 0);
                 self.batch.put(id, Found { place: found.place, record: None }, Reach::Disk);
             }
         }
         answer
     }
 
-    fn count(&mut self, was_live: bool, is_live: bool) {
-        match (was_live, is_live) {
-            (false, true) => self.live += 1,
-            (true, false) => self.live = self.live.saturating_sub(1),
-            _ => {}
-        }
+    /// Keeps count of the live records: so many left them, so many came.
+    fn count(&mut self, left: usize, came: usize) {
+        self.live = (self.live + came).saturating_sub(left);
     }
 
     fn moment(&self) -> Moment {
@@ -263,16 +270,18 @@ impl Writer {
 
     /// Commits the batch, takes it over into memory, answers, wakes.
     fn finish(&mut self) {
+        if !self.view.is_healthy() {
+            // An earlier batch of the same calls failed.
+            self.give_up(StoreErrorKind::Unavailable);
+            return;
+        }
         let stamp = self.view.clock.now().max(self.mark.stamp);
         let mark = Mark { number: self.mark.number + 1, stamp, ..self.mark };
-        match self.batch.commit(&mut self.buckets, mark, &mut self.scratch) {
-            Ok(done) => {
-                if done.writes > 0 {
+        match self.batch.commit(&self.view, &mut self.buckets, mark, &mut self.scratch) {
+            Ok(writes) => {
+                if writes > 0 {
                     self.mark = mark;
-                    self.observer.note(Event::StoreBatch(done.writes));
-                }
-                if done.made == Made::Now {
-                    self.view.set_keyspaces(self.buckets.keyspaces());
+                    self.observer.note(Event::StoreBatch(writes));
                 }
                 self.settle();
             }
@@ -343,13 +352,18 @@ impl Writer {
             fjall::Error::Poisoned => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Timeout,
         };
+        self.give_up(kind);
+    }
+
+    fn give_up(&mut self, kind: StoreErrorKind) {
         self.batch.take_changes();
         self.batch.answers.drain(..).for_each(|answer| answer.fail(kind));
     }
 }
 
-fn is_live(record: Option<&Record>) -> bool {
-    record.is_some_and(|record| record.gone_at().is_none())
+/// How many live records this is: one or none.
+fn live(record: Option<&Record>) -> usize {
+    usize::from(record.is_some_and(|record| record.gone_at().is_none()))
 }
 
 fn trouble(error: LookError) -> StoreError {
