@@ -340,8 +340,8 @@ impl Engine {
         self.0.draining.cancel();
     }
 
-    /// Drains, waits for running work up to `bound`, makes unknown what is left, and tells that work
-    /// (U5), which may then still answer its client. Says how many runs were cut off.
+    /// Drains, waits for running work up to `bound`, makes unknown what is left, and tells that
+    /// work (U5), which may then still answer its client. Says how many runs were cut off.
     pub async fn stop(&self, bound: Duration) -> usize {
         self.drain();
         self.0.tasks.close();

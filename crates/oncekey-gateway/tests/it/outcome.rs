@@ -626,3 +626,31 @@ fn s7_our_own_problems_from_a_gateway_behind_are_never_kept() {
         assert_eq!(theirs.reply(gateway.address()).idempotency(), "stored", "{way}");
     }
 }
+
+#[test]
+fn s7_a_problem_that_comes_too_slowly_is_passed_on_at_the_timeout_and_still_not_kept() {
+    let gate = Gate::new();
+    let own = gate.clone();
+    let upstream = Upstream::start(move |exchange| {
+        if exchange.request.number > 1 {
+            return tell(exchange, 201);
+        }
+        let body = r#"{"type":"urn:oncekey:problem:in-progress","status":409}"#;
+        let head = format!(
+            "HTTP/1.1 409 C\r\nContent-Type: application/problem+json\r\n\
+             Content-Length: {}\r\n\r\n{}",
+            body.len(),
+            &body[..9]
+        );
+        exchange.send(head);
+        if exchange.wait(&own) && exchange.send(&body[9..]) { After::Keep } else { After::Close }
+    });
+    let config = "[upstream]\ntimeout = \"300ms\"\nconnect_timeout = \"100ms\"\n";
+    let gateway = Gateway::to(upstream.address()).config(config).start();
+    let mut first = asked(&gateway, "k1");
+    assert_eq!(first.read_head_to("POST").unwrap().status, 409);
+    gate.open();
+    assert!(first.wire().read_to(b"409}").is_ok());
+    let second = keyed("k1").reply(gateway.address());
+    assert_eq!((second.status, second.text()), (201, "run 2 attempt 1"));
+}

@@ -123,16 +123,19 @@ where
     if is_event_stream(&parts.headers) {
         return Ok(Gathered::Part(frames));
     }
-    // A problem is small, and what it says decides the run (S7): it is never passed on unread.
-    let patient = is_problem(&parts.headers);
+    // A problem is small, and what it says decides the run (S7): its end is worth waiting for.
+    let patience = match is_problem(&parts.headers) {
+        true => case.policy.timeout.unwrap_or(DRAIN),
+        false => GATHER,
+    };
     let mut length = 0;
     let mut deadline = None;
     loop {
         let next = match body.frame().now_or_never() {
             Some(next) => next,
-            None if patient => body.frame().await,
             None => {
-                let deadline = deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
+                let deadline =
+                    deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
                 tokio::select! {
                     biased;
                     next = body.frame() => next,
@@ -410,6 +413,12 @@ impl Copying {
 
     async fn decide(&mut self, run: Run) {
         let kept = self.kept.take().map(BytesMut::freeze);
+        let base = self.case.front.problem_base.as_deref();
+        let problem = kept.as_ref().filter(|_| is_problem(&self.headers));
+        if let Some(code) = problem.and_then(|bytes| Problem::code_in(bytes, base)) {
+            // Its head went out with another word; what is kept must be right all the same (S7).
+            self.ending = of_problem(code);
+        }
         let body = kept.as_ref().map_or(Kept::Omitted, Kept::Body);
         let (status, headers) = (self.status, &self.headers);
         let answer = |case: &Case| {
