@@ -98,7 +98,8 @@ fn k3_equal_lengths_are_one_and_bare_line_feeds_hide_no_key() {
     let upstream = echo();
     let gateway = Gateway::to(upstream.address()).start();
     let equal = "POST /pay HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k1\r\n\
-                 Content-Type: application/json\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}";
+                 Content-Type: application/json\r\n\
+                 Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}";
     let reply = raw(gateway.address(), equal).unwrap();
     assert!(matches!(reply.status, 201 | 400), "{reply:?}");
     for seen in upstream.requests() {
@@ -169,7 +170,8 @@ fn k1_a_key_in_the_query_or_in_a_trailer_is_no_key() {
         let query = Request::post(target).json("{}").reply(gateway.address());
         assert_eq!((query.status, query.idempotency()), (201, String::new()));
         let trailer = "POST /pay HTTP/1.1\r\nHost: a.example\r\nTrailer: Idempotency-Key\r\n\
-                       Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nIdempotency-Key: k1\r\n\r\n";
+                       Transfer-Encoding: chunked\r\n\r\n\
+                       2\r\n{}\r\n0\r\nIdempotency-Key: k1\r\n\r\n";
         let trailer = raw(gateway.address(), trailer).unwrap();
         assert_eq!((trailer.status, trailer.idempotency()), (201, String::new()));
         assert_eq!(upstream.count(), 2 * round);

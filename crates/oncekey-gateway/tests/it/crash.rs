@@ -85,8 +85,8 @@ impl Chance {
 /// Keys, and the whole answers that came.
 type Asked = Vec<(String, Option<Reply>)>;
 
-/// Posts keys until the gateway is gone, each of them twice, mostly at the same time; what was asked,
-/// and the whole answers that came.
+/// Posts keys until the gateway is gone, each of them twice, mostly at the same time; what was
+/// asked, and the whole answers that came.
 fn load(address: SocketAddr, made: &AtomicUsize, over: &Gate) -> Asked {
     let mut asked = Vec::new();
     while !over.is_open() {

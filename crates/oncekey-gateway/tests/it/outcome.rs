@@ -301,13 +301,14 @@ fn l1_max_run_ends_the_exchange_and_leaves_an_unknown_outcome() {
 
 #[test]
 fn l1_a_lease_is_renewed_while_the_handler_runs() {
-    // A handler of four leases; a second request waits and replays, and nothing becomes unknown.
+    // A handler of more than two leases; a second request waits and replays, and nothing becomes
+    // unknown. The lease leaves a busy machine two seconds for a renewal.
     let upstream = Upstream::start(|exchange| {
         let nobody = Gate::new();
-        nobody.opens_within(Duration::from_secs(4));
+        nobody.opens_within(Duration::from_secs(8));
         tell(exchange, 201)
     });
-    let config = "[defaults]\nlease = \"1s\"\nin_progress = { wait = \"20s\" }\n";
+    let config = "[defaults]\nlease = \"3s\"\nin_progress = { wait = \"20s\" }\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let mut first = asked(&gateway, "k1");
     upstream.wait_for_requests(1);
