@@ -36,8 +36,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch::Batch;
 use self::folder::Folder;
+use self::mailbox::Mailbox;
 use self::open::Opened;
-use self::request::{Reply, Request, Take};
+use self::request::{Call, Reply, Request, Take};
 use self::view::View;
 use self::writer::Writer;
 use crate::clock::Clock;
@@ -57,6 +58,7 @@ mod error;
 mod folder;
 mod layout;
 mod listing;
+mod mailbox;
 mod open;
 mod request;
 mod view;
@@ -125,7 +127,7 @@ pub struct EmbeddedStore {
     secret: Secret,
     deadline: Duration,
     /// Gone when the store is dropped, which ends the writer.
-    queue: Option<mpsc::Sender<Request>>,
+    queue: Option<mpsc::Sender<Call>>,
     threads: Vec<JoinHandle<()>>,
     /// Last, so that the next opener finds the files closed.
     _folder: Folder,
@@ -205,7 +207,8 @@ impl EmbeddedStore {
         }
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            queue.send(request(reply)).await.map_err(|_| unavailable())?;
+            let call = Call { request: request(reply), from: Mailbox::here() };
+            queue.send(call).await.map_err(|_| unavailable())?;
             // A writer that died on the way may have written it.
             answer.await.unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout)))
         };

@@ -10,6 +10,7 @@ use fjall::{Keyspace, OwnedWriteBatch, PersistMode};
 
 use super::buckets::{Buckets, Made};
 use super::layout::{Bucket, MARK, Mark};
+use super::mailbox::Mailbox;
 use super::request::Answer;
 use super::view::View;
 use crate::key::RecordId;
@@ -54,7 +55,7 @@ pub(super) struct Pending {
 pub(super) struct Batch {
     changes: Vec<Pending>,
     index: HashMap<RecordId, usize>,
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<(Option<Arc<Mailbox>>, Answer)>,
 }
 
 impl Batch {

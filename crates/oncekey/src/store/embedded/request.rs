@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::mailbox::Mailbox;
 use crate::clock::Stamp;
 use crate::key::RecordId;
 use crate::record::{Lease, Outcome, Record, Retention, Version};
@@ -18,7 +19,13 @@ use crate::store::{
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// One call, with the way back to its caller.
+/// One call, and the runtime that it came from.
+pub(super) struct Call {
+    pub(super) request: Request,
+    pub(super) from: Option<Arc<Mailbox>>,
+}
+
+/// What is asked, with the way back to its caller.
 pub(super) enum Request {
     Claim { claim: Box<Claim>, arrived: Stamp, reply: Reply<Claimed> },
     Renew { lease: Lease, ttl: Duration, note: Option<Note>, reply: Reply<Held> },

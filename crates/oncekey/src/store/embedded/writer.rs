@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use super::batch::{Batch, Found, Place, Reach};
 use super::buckets::{Buckets, LookError};
 use super::layout::{Bucket, Mark};
-use super::request::{Answer, Request, Take};
+use super::mailbox::Mailbox;
+use super::request::{Answer, Call, Request, Take};
 use super::view::View;
 use crate::clock::Stamp;
 use crate::decide::{self, Decision, Moment, Token, Write};
@@ -60,19 +61,21 @@ impl Drop for Alarm {
 
 impl Writer {
     /// Serves the queue until every sender is gone.
-    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Call>) {
         let _alarm = Alarm(Arc::clone(&self.view));
         let mut calls = Vec::with_capacity(MAX_BATCH);
         while queue.blocking_recv_many(&mut calls, MAX_BATCH) > 0 {
             if !self.view.is_healthy() {
-                calls.drain(..).for_each(|call| call.refuse(StoreErrorKind::Unavailable));
+                calls
+                    .drain(..)
+                    .for_each(|call: Call| call.request.refuse(StoreErrorKind::Unavailable));
                 continue;
             }
             let mut bytes = 0;
-            for call in calls.drain(..) {
-                bytes += call.size();
-                let answer = self.decide(call);
-                self.batch.answers.push(answer);
+            for Call { request, from } in calls.drain(..) {
+                bytes += request.size();
+                let answer = self.decide(request);
+                self.batch.answers.push((from, answer));
                 if bytes >= MAX_BATCH_BYTES {
                     bytes = 0;
                     self.finish();
@@ -313,12 +316,20 @@ impl Writer {
             }
         }
         let mut answers = std::mem::take(&mut self.batch.answers);
-        for answer in answers.drain(..) {
-            match answer {
-                Answer::Purge(reply, limit) => self.purge(reply, limit),
-                answer => answer.send(),
+        let mut rung: Vec<Arc<Mailbox>> = Vec::new();
+        for (from, answer) in answers.drain(..) {
+            match (from, answer) {
+                (_, Answer::Purge(reply, limit)) => self.purge(reply, limit),
+                (None, answer) => answer.send(),
+                (Some(mailbox), answer) => {
+                    mailbox.put(answer);
+                    if !rung.iter().any(|known| Arc::ptr_eq(known, &mailbox)) {
+                        rung.push(mailbox);
+                    }
+                }
             }
         }
+        rung.iter().for_each(|mailbox| mailbox.ring());
         // Its room is kept for the next round.
         self.batch.answers = answers;
         for id in &moved {
@@ -357,7 +368,7 @@ impl Writer {
 
     fn give_up(&mut self, kind: StoreErrorKind) {
         self.batch.take_changes();
-        self.batch.answers.drain(..).for_each(|answer| answer.fail(kind));
+        self.batch.answers.drain(..).for_each(|(_, answer)| answer.fail(kind));
     }
 }
 
