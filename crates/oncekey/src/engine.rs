@@ -21,6 +21,7 @@ use std::future::Future;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -278,8 +279,9 @@ impl Engine {
         let until = self.0.clock.now().after(bound);
         loop {
             let left = until.since(self.0.clock.now());
-            self.0.store.changed(&claim.id, version, left).await?;
-            match self.ask(claim, arrived).await? {
+            let moved = self.0.store.changed(&claim.id, version, left).await;
+            moved.map_err(in_the_middle)?;
+            match self.ask(claim, arrived).await.map_err(in_the_middle)? {
                 Claimed::InProgress { version: now_at, retry_after } => {
                     if self.0.clock.now() >= until {
                         return Ok(Begun::InProgress { retry_after });
@@ -350,19 +352,10 @@ impl Engine {
             return 0;
         }
         let held = self.0.keeper.held();
-        let mut cut = 0;
-        for (lease, _) in &held {
-            let how = Ending::Unknown { why: Why::Stopped, after: Duration::ZERO };
-            match self.0.store.end(lease, how).await {
-                Ok(Held::Ours { .. }) => self.0.observer.note(Event::BecameUnknown(Why::Stopped)),
-                // It ended a moment ago, or is somebody else's run by now.
-                Ok(Held::Lost { .. }) => continue,
-                Err(error) => {
-                    tracing::error!(record = %lease.id, %error, "a run was cut off unrecorded");
-                }
-            }
-            cut += 1;
-        }
+        let endings = held.iter().map(|(lease, _)| self.cut_off(lease));
+        let counted = tokio::time::timeout(LAST_WRITE, join_all(endings)).await;
+        // A store that does not answer leaves them to the end of their leases.
+        let cut = counted.map_or(held.len(), |cut| cut.into_iter().filter(|cut| *cut).count());
         // After it is written down: whatever the work still says can only make more known.
         for (_, told) in &held {
             told.cancel();
@@ -371,10 +364,29 @@ impl Engine {
         cut
     }
 
+    /// Makes a run unknown that a stop does not wait for; says whether it was still there.
+    async fn cut_off(&self, lease: &Lease) -> bool {
+        let how = Ending::Unknown { why: Why::Stopped, after: Duration::ZERO };
+        match self.0.store.end(lease, how).await {
+            Ok(Held::Ours { .. }) => {
+                self.0.observer.note(Event::BecameUnknown(Why::Stopped));
+                true
+            }
+            // It ended a moment ago, or is somebody else's run by now.
+            Ok(Held::Lost { .. }) => false,
+            Err(error) => {
+                tracing::error!(record = %lease.id, %error, "a run was cut off unrecorded");
+                true
+            }
+        }
+    }
+
     /// Takes back a claim whose answer is missing, again and again until the store answers (C2).
     fn take_back(&self, (lease, how): (Lease, Ending)) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shared = Arc::clone(&self.0);
+        // Bounded like all that waits for the store; beyond, the lease's end must do.
+        let Some(room) = shared.unstored.take(0, shared.limits.unstored_bytes) else { return };
         let tries = async move {
             let mut pause = FIRST_PAUSE;
             while let Err(error) = shared.store.end(&lease, how).await {
@@ -382,6 +394,7 @@ impl Engine {
                 shared.clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            shared.unstored.give_back(room);
         };
         // A stop waits for it: the claim would else stand until its lease ends.
         runtime.spawn(self.0.tasks.track_future(tries));
@@ -391,6 +404,8 @@ impl Engine {
 /// The first and the longest pause between tries of what must reach the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long the store may take to write down what a stop cuts off.
+const LAST_WRITE: Duration = Duration::from_secs(3);
 /// How long work that was cut off may take to tell its client.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -423,10 +438,16 @@ fn take_back(claim: &Claim) -> (Lease, Ending) {
 
 /// Whether the store is sure that nothing was written.
 fn wrote_nothing(error: &StoreError) -> bool {
-    matches!(
-        error.kind(),
-        StoreErrorKind::Full | StoreErrorKind::OutOfBounds | StoreErrorKind::Unreadable
-    )
+    error.kind() != StoreErrorKind::Timeout
+}
+
+/// Trouble once another's run is known: whatever the store says now, it was reached before, so
+/// nobody may run beside that run for lack of a store (X1).
+fn in_the_middle(error: StoreError) -> StoreError {
+    match error.kind() {
+        StoreErrorKind::Unavailable => StoreError::caused(StoreErrorKind::Timeout, error),
+        _ => error,
+    }
 }
 
 fn label(begun: &Result<Begun, StoreError>) -> Option<ClaimResult> {

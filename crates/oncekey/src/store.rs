@@ -44,6 +44,7 @@ mod waiters;
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 
+pub use bounds::MAX_OUTCOME;
 pub(crate) use dead::DeadTokens;
 pub(crate) use waiters::{Look, Waiters};
 

@@ -154,7 +154,10 @@ impl Keeper {
             Some(Ok(Held::Ours { .. })) => kept.ttl / 3,
             // Only this is loss (L5). The end of the run will find it too, and count it.
             Some(Ok(Held::Lost { .. })) => {
-                tracing::warn!(record = %kept.lease.id, "a lease was lost while its work ran");
+                let runs = self.held().iter().any(|(lease, _)| *lease == kept.lease);
+                if runs {
+                    tracing::warn!(record = %kept.lease.id, "a lease was lost while its work ran");
+                }
                 return;
             }
             Some(Err(error)) => {

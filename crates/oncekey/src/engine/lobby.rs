@@ -31,7 +31,7 @@ impl Lobby {
     /// A seat beside the others who wait for `id`; none where a bound is reached.
     pub(super) fn enter(&self, id: RecordId, limits: &Limits) -> Option<Seat<'_>> {
         let mut seats = self.seats();
-        if seats.taken >= limits.waiters {
+        if seats.taken >= limits.waiters || limits.waiters_per_key == 0 {
             return None;
         }
         let bench = seats.by_record.entry(id).or_default();

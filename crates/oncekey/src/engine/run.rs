@@ -12,7 +12,7 @@ use super::{FIRST_PAUSE, LONGEST_PAUSE, Shared};
 use crate::clock::Stamp;
 use crate::events::{Event, RunEnd};
 use crate::record::{Lease, Outcome, Retention, Why};
-use crate::store::{Ending, Held, StoreError};
+use crate::store::{Ending, Held, StoreError, StoreErrorKind};
 
 /// How long the client waits for an ending that cannot be stored (O6).
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -239,16 +239,23 @@ impl EndingRun {
         }
     }
 
+    /// The ending will never be stored: the lease ends, and the record is unknown.
+    fn give_up(&mut self, why: &dyn std::fmt::Display) -> RunEnded {
+        self.finish = None;
+        tracing::error!(record = %self.lease.id, %why, "an ending is given up: its lease will end");
+        self.shared.keeper.leave(self.ticket, &self.lease);
+        let took = self.shared.clock.now().since(self.began);
+        self.shared.observer.note(Event::RunEnded(RunEnd::Unstored, took));
+        RunEnded::Unstored
+    }
+
     /// Goes on trying in a task of its own, if the backlog has room.
     fn hand_over(&mut self) -> Option<tokio::task::JoinHandle<RunEnded>> {
         let finish = self.finish.take()?;
         let runtime = tokio::runtime::Handle::try_current().ok();
         let room = self.shared.unstored.take(finish.len(), self.shared.limits.unstored_bytes);
         let (Some(runtime), Some(room)) = (runtime, room) else {
-            tracing::error!(record = %self.lease.id, "an ending is given up: its lease will end");
-            self.shared.keeper.leave(self.ticket, &self.lease);
-            let took = self.shared.clock.now().since(self.began);
-            self.shared.observer.note(Event::RunEnded(RunEnd::Unstored, took));
+            self.give_up(&"there is no room to try it again");
             return None;
         };
         let mut rest = Self {
@@ -264,6 +271,7 @@ impl EndingRun {
             let ended = loop {
                 match rest.once().await {
                     Ok(held) => break rest.stored(held),
+                    Err(error) if is_final(&error) => break rest.give_up(&error),
                     Err(_) => rest.shared.clock.sleep(pause).await,
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -273,6 +281,11 @@ impl EndingRun {
         };
         Some(runtime.spawn(self.shared.tasks.track_future(tries)))
     }
+}
+
+/// Whether trying again can only fail again.
+fn is_final(error: &StoreError) -> bool {
+    matches!(error.kind(), StoreErrorKind::OutOfBounds | StoreErrorKind::Unreadable)
 }
 
 impl Drop for EndingRun {
@@ -288,10 +301,10 @@ impl Drop for EndingRun {
 pub(super) struct Backlog(AtomicUsize);
 
 /// Room taken in the backlog.
-struct Room(usize);
+pub(super) struct Room(usize);
 
 impl Backlog {
-    fn take(&self, bytes: usize, limit: usize) -> Option<Room> {
+    pub(super) fn take(&self, bytes: usize, limit: usize) -> Option<Room> {
         // Even an ending without a body takes room, so that their number is bounded too.
         let bytes = bytes + 256;
         self.0
@@ -302,7 +315,7 @@ impl Backlog {
             .map(|_| Room(bytes))
     }
 
-    fn give_back(&self, room: Room) {
+    pub(super) fn give_back(&self, room: Room) {
         self.0.fetch_sub(room.0, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,8 @@ use http::request::Parts;
 use super::drive::Attempt;
 
 /// The handler runs under a key. Without one the request is answered 500: the route was built to
-/// be protected, and the layer or `require_key` is missing.
+/// be protected, and the layer or `require_key` is missing. So is one that only observes, or that
+/// passes while the store is down: take `Option<Attempt>` on such routes.
 impl<S: Sync> FromRequestParts<S> for Attempt {
     type Rejection = (StatusCode, &'static str);
 

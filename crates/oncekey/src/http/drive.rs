@@ -32,6 +32,9 @@ use crate::key::RecordId;
 use crate::record::{Outcome, Standing, Why};
 use crate::store::{Claim, StoreError, StoreErrorKind};
 
+/// How long an observed request waits for the store.
+const OBSERVING: Duration = Duration::from_millis(500);
+
 /// What the task knows of its request.
 pub(super) struct Case {
     pub(super) front: Arc<Front>,
@@ -113,7 +116,14 @@ pub(super) async fn drive<S, B, R>(
     R::Error: Into<BoxError> + Send,
 {
     let engine = case.front.engine.clone();
-    let begun = engine.begin(*claim, arrived, case.terms(), client.closed()).await;
+    let beginning = engine.begin(*claim, arrived, case.terms(), client.closed());
+    let begun = match case.policy.mode {
+        // A store in trouble must not hold up what is only observed (A8).
+        Mode::Observe => tokio::time::timeout(OBSERVING, beginning)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout))),
+        Mode::Protect | Mode::Off => beginning.await,
+    };
     let told = match begun {
         Ok(Begun::Run(run)) => return work(case, inner, (parts, bytes), run, client).await,
         Ok(Begun::Gone) => return,
@@ -304,11 +314,8 @@ async fn panicked<R, E>(
     client: Option<Client<R, E>>,
     panic: Box<dyn Any + Send>,
 ) {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(record = %case.record, panic = text, "a handler panicked");
+    // What a panic says may hold a key or a body, so it is not logged here.
+    tracing::error!(record = %case.record, "a handler panicked");
     drop(panic);
     let _ = run.abandon(Why::Panicked).await;
     if let Some(client) = client {

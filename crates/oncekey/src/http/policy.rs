@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, Method, StatusCode};
 
 use crate::engine::Wait;
-use crate::fingerprint::{BodyMode, Recipe, Secret};
+use crate::fingerprint::{BodyMode, Recipe, Secret, Selection};
 use crate::key::KeySyntax;
 use crate::record::Retention;
 use crate::store::OnUnknown;
@@ -74,7 +74,7 @@ pub struct Policy {
     pub store_down: StoreDown,
     /// The status of a mismatch, which profiles differ about (H).
     pub mismatch: StatusCode,
-    pub(super) recipe: Arc<OnceLock<Recipe>>,
+    pub(super) recipe: RecipeCell,
 }
 
 impl Default for Policy {
@@ -106,7 +106,7 @@ impl Default for Policy {
             store_body: StoreBody::Keep,
             store_down: StoreDown::Refuse,
             mismatch: StatusCode::UNPROCESSABLE_ENTITY,
-            recipe: Arc::default(),
+            recipe: RecipeCell::default(),
         }
     }
 }
@@ -148,21 +148,54 @@ impl Policy {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         // Other fields may be compared now.
-        self.recipe = Arc::default();
+        self.recipe = RecipeCell::default();
         self
     }
 
     /// How fingerprints are made under this policy (F1). Two policies that compare requests
     /// differently have different recipes.
     pub(super) fn recipe(&self, secret: &Secret) -> Recipe {
-        *self.recipe.get_or_init(|| {
-            let text = format!("{:?} {:?} {:?}", self.body, self.query, self.headers);
-            Recipe::new(secret, text.as_bytes())
-        })
+        let (known, recipe) = self
+            .recipe
+            .0
+            .get_or_init(|| (secret.clone(), Recipe::new(secret, self.comparison().as_bytes())));
+        if known == secret { *recipe } else { Recipe::new(secret, self.comparison().as_bytes()) }
+    }
+
+    /// What is compared, in words of its own: part of a stored format, so it never changes.
+    fn comparison(&self) -> String {
+        let mut text = match &self.body {
+            BodyMode::Raw => String::from("raw"),
+            BodyMode::Json(Selection { exclude, include }) => {
+                let quoted = |list: &[String]| {
+                    list.iter().map(|text| format!("{}:{text}", text.len())).collect::<String>()
+                };
+                format!("json exclude {} include {}", quoted(exclude), quoted(include))
+            }
+        };
+        text.push_str(match self.query {
+            Query::Raw => " query raw",
+            Query::Sorted => " query sorted",
+        });
+        for name in &self.headers {
+            text.push_str(" header ");
+            text.push_str(name.as_str());
+        }
+        text
     }
 
     pub(super) fn applies_to(&self, method: &Method) -> bool {
         self.mode != Mode::Off && self.methods.contains(method)
+    }
+}
+
+/// The recipe of a policy, made once. A copy makes its own, since its fields may be changed.
+#[derive(Debug, Default)]
+pub(super) struct RecipeCell(OnceLock<(Secret, Recipe)>);
+
+impl Clone for RecipeCell {
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Code {
     KeyExpired,
     /// The body is larger than what is compared (F4).
     RequestTooLarge,
-    /// The body did not arrive in time or broke off.
+    /// The body did not arrive in time (408) or broke off (400). Nothing ran.
     RequestIncomplete,
     /// The key was first used for another request (C3).
     KeyReused,

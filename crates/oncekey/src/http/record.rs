@@ -24,6 +24,7 @@ use super::problem::{Code, MEDIA_TYPE, Problem};
 use super::response::{self, Kept};
 use crate::engine::{Run, RunEnded};
 use crate::record::{Outcome, Why};
+use crate::store::MAX_OUTCOME;
 
 /// How long an answer is gathered before its head goes out alone.
 const GATHER: Duration = Duration::from_millis(50);
@@ -63,9 +64,13 @@ pub(super) async fn record<R, E>(
         Gathered::Part(frames) => {
             let (answer, feed) = ResponseBody::fed(declared(&parts.headers, &body, &frames));
             let copy = Copying::new(case, &parts, ending, feed);
-            if let Some(client) = client {
-                copy.mark(&mut parts.headers);
-                drop(client.send(Ok(Response::from_parts(parts, answer))));
+            match client {
+                Some(client) => {
+                    copy.mark(&mut parts.headers);
+                    drop(client.send(Ok(Response::from_parts(parts, answer))));
+                }
+                // Nobody reads: the body must not wait for a reader.
+                None => drop(answer),
             }
             copy.run(run, frames, body).await;
         }
@@ -148,7 +153,7 @@ where
             Some(Err(error)) => return Err(error.into()),
             Some(Ok(frame)) => {
                 length += frame.data_ref().map_or(0, Bytes::len);
-                let goes_on = frame.is_data() && length <= case.policy.max_response_body;
+                let goes_on = frame.is_data() && length <= largest(case);
                 frames.push(frame);
                 if !goes_on {
                     return Ok(Gathered::Part(frames));
@@ -156,6 +161,11 @@ where
             }
         }
     }
+}
+
+/// The largest body that is kept: what the policy says, as far as stores take it (P3).
+fn largest(case: &Case) -> usize {
+    case.policy.max_response_body.min(MAX_OUTCOME - 2 * response::MAX_HEADERS)
 }
 
 fn join(frames: Vec<Frame<Bytes>>, length: usize) -> Bytes {
@@ -393,7 +403,7 @@ impl Copying {
     async fn pass_on(&mut self, frame: Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
             self.passed += data.len() as u64;
-            let limit = self.case.policy.max_response_body as u64;
+            let limit = largest(&self.case) as u64;
             match &mut self.kept {
                 Some(kept) if self.passed <= limit => kept.extend_from_slice(data),
                 _ => self.kept = None,

@@ -11,6 +11,10 @@ use crate::http::policy::Query;
 use crate::http::scoping::Scoping;
 use crate::store::MemoryStore;
 
+/// Recipes under the secret 07 x 32: a stored format.
+const RAW_RECIPE: u64 = 3_430_494_897_545_828_925;
+const JSON_RECIPE: u64 = 2_002_357_623_995_645_474;
+
 fn front() -> Front {
     let policy = Arc::new(Policy::default());
     Front {
@@ -200,6 +204,30 @@ async fn f1_another_recipe_counts_as_equal() {
     let policy = Policy { body: BodyMode::Json(Selection::default()), ..Policy::default() };
     let json = claim(&policy, with(post("/"), "[]")).await.fingerprint;
     assert_eq!(raw.relation(&json), Relation::OtherRecipe);
+}
+
+#[tokio::test]
+async fn f1_a_changed_copy_of_a_policy_has_a_recipe_of_its_own() {
+    let raw = Policy::default();
+    let first = claim(&raw, with(post("/"), "{}")).await.fingerprint;
+    let mut copy = raw.clone();
+    copy.body = BodyMode::Json(Selection::default());
+    let second = claim(&copy, with(post("/"), "[]")).await.fingerprint;
+    assert_eq!(first.relation(&second), Relation::OtherRecipe);
+}
+
+#[tokio::test]
+async fn f1_the_recipe_of_a_policy_is_pinned() {
+    let json = Policy::default().with(|policy| {
+        let selection = Selection { exclude: vec!["/ts".into()], include: vec!["/a".into()] };
+        policy.body = BodyMode::Json(selection);
+        policy.query = Query::Sorted;
+        policy.headers = vec![HeaderName::from_static("accept")];
+    });
+    for (policy, number) in [(Policy::default(), RAW_RECIPE), (json, JSON_RECIPE)] {
+        let claim = claim(&policy, with(post("/"), "{}")).await;
+        assert_eq!(claim.fingerprint.recipe().number(), number);
+    }
 }
 
 #[tokio::test]

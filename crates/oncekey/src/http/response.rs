@@ -62,7 +62,11 @@ pub(super) fn store(
             && !named.iter().any(|named| named.eq_ignore_ascii_case(name.as_str().as_bytes()))
             && !(omitted && describes_body(name));
         // A server's header block is bounded well below; this is the last line.
-        if !kept || out.len() + value.len() > MAX_HEADERS || count == u16::MAX {
+        if !kept {
+            continue;
+        }
+        if out.len() + value.len() > MAX_HEADERS || count == u16::MAX {
+            tracing::warn!(header = %name, "a header is beyond what is kept, and not replayed");
             continue;
         }
         put_short(&mut out, name.as_str().as_bytes());
@@ -90,7 +94,7 @@ pub(super) fn restore(
     let flags = rest.u8()?;
     let status = StatusCode::from_u16(rest.u16()?).map_err(|_| Unreadable)?;
     let first_origin = rest.short()?;
-    let same_origin = origin.is_some_and(|origin| origin.as_bytes() == first_origin);
+    let same_origin = origin.map_or(&[][..], |origin| origin.as_bytes()) == first_origin;
     let count = rest.u16()?;
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = status;

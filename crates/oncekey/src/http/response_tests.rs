@@ -122,6 +122,10 @@ fn p2_permission_of_an_origin_is_replayed_to_that_origin_only() {
     assert!(allows(Some(&a)));
     assert!(!allows(Some(&b)));
     assert!(!allows(None));
+    let outcome = store(StatusCode::OK, &map, Kept::Body(&body), None, &lists);
+    let response = restore(&outcome, None).expect("readable");
+    let allowed = response.headers().contains_key("access-control-allow-origin");
+    assert!(allowed, "no origin equals no origin");
 }
 
 #[test]

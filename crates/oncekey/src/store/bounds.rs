@@ -9,8 +9,8 @@ use crate::store::{By, Change, Claim, Note, StoreError, StoreErrorKind};
 /// The longest part of a scope, in bytes: the longest path that HTTP servers take.
 const MAX_SCOPE_PART: usize = 65_535;
 
-/// The longest outcome, in bytes. Faces keep to much less.
-pub(crate) const MAX_OUTCOME: usize = 16 << 20;
+/// The longest outcome that any store takes, in bytes. Faces keep to much less.
+pub const MAX_OUTCOME: usize = 16 << 20;
 
 /// The longest name of somebody who makes a change, in bytes.
 const MAX_WHO: usize = 255;

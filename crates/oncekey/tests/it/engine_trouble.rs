@@ -15,7 +15,6 @@ use crate::faulty::{Call, Fault};
 async fn c2_b19_a_claim_without_an_answer_is_released_and_its_token_stays_dead() {
     for fault in [
         Fault::After(StoreErrorKind::Timeout),
-        Fault::After(StoreErrorKind::Unavailable),
         Fault::Before(StoreErrorKind::Timeout),
         Fault::Hangs,
     ] {

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use oncekey::http::Policy;
 use tower::ServiceExt;
 
-use crate::rig::{Rig, pay, request};
+use crate::rig::{Reply, Rig, pay, request};
 
 #[tokio::test]
 async fn l6_b28_b29_a_future_dropped_after_any_poll_leaves_one_run_and_a_decided_record() {
@@ -142,4 +142,47 @@ async fn c4_a_waiter_that_leaves_changes_nothing() {
         "replayed"
     );
     assert_eq!(rig.app.runs(), 1);
+}
+
+/// The answer that comes after the time-out, once it is kept.
+async fn late(policy: Policy, script: &str) -> Reply {
+    let rig = Rig::new(policy.with(|p| p.timeout = Some(Duration::from_millis(20))));
+    let script = format!("wait {script}");
+    assert_eq!(rig.send(pay("k", &script, "")).await.status, 504);
+    rig.app.gate.add_permits(10);
+    let patience = Duration::from_secs(10);
+    let reply = tokio::time::timeout(patience, async {
+        loop {
+            let reply = rig.send(pay("k", &script, "")).await;
+            if reply.replayed() {
+                return reply;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let reply = reply.await.expect("the late answer is kept at once, though nobody reads it");
+    assert_eq!(rig.app.runs(), 1);
+    reply
+}
+
+#[tokio::test]
+async fn o4_p3_a_late_stream_of_events_is_kept_by_its_status() {
+    let reply = late(Policy::default(), "type=text/event-stream stream").await;
+    assert_eq!((reply.status, reply.header("idempotency-body")), (201, Some("omitted")));
+}
+
+#[tokio::test]
+async fn o4_a_late_answer_of_many_pieces_is_not_held_up_by_its_lost_reader() {
+    let reply = late(Policy::default().with(|p| p.max_response_body = 4), "frames=40").await;
+    assert_eq!((reply.status, reply.header("idempotency-body")), (201, Some("omitted")));
+}
+
+#[tokio::test]
+async fn p3_an_answer_beyond_what_stores_take_is_kept_without_its_body() {
+    let rig = Rig::new(Policy::default().with(|p| p.max_response_body = 64 << 20));
+    let script = format!("big={}", 17 << 20);
+    let first = rig.send(pay("k", &script, "")).await;
+    assert_eq!((first.told(), first.body.len()), ("stored", 17 << 20));
+    let second = rig.send(pay("k", &script, "")).await;
+    assert_eq!((second.told(), second.body.len()), ("replayed", 0));
 }

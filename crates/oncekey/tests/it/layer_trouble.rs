@@ -204,7 +204,52 @@ async fn o6_a_store_that_hangs_holds_the_answer_back_for_seconds_only() {
     let (rig, store) = rig(Policy::default());
     store.fail(Call::Complete, Fault::Hangs);
     let reply = rig.send(pay("k", "", "")).await;
-    assert_eq!((reply.status, reply.told()), (201, "stored"), "the second try was answered");
+    assert_eq!((reply.status, reply.told()), (201, "unstored"), "two seconds were enough");
     assert!(store.is_spent());
-    assert_eq!(rig.send(pay("k", "", "")).await.told(), "replayed");
+    // The next try goes on in the background.
+    let mut reply = rig.send(pay("k", "", "")).await;
+    for _ in 0..100 {
+        if reply.replayed() {
+            break;
+        }
+        rig.clock.advance(Duration::from_millis(100));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        reply = rig.send(pay("k", "", "")).await;
+    }
+    assert_eq!(reply.told(), "replayed");
+    assert_eq!(rig.app.runs(), 1);
+}
+
+#[tokio::test]
+async fn x1_an_insecure_route_never_runs_beside_a_run_that_is_known() {
+    let (rig, store) = rig(Policy::default().with(|p| {
+        p.store_down = StoreDown::InsecurePassThrough;
+    }));
+    let first = rig.spawn(pay("k", "wait", ""));
+    rig.app.entered().await;
+    let second = rig.spawn(pay("k", "wait", ""));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    store.fail(Call::Claim, Fault::Before(StoreErrorKind::Unavailable));
+    rig.app.gate.add_permits(2);
+    assert_eq!(first.await.expect("an answer").told(), "stored");
+    let second = second.await.expect("an answer");
+    assert_eq!((second.status, second.code().as_str()), (503, "store-unavailable"));
+    assert!(store.is_spent());
+    assert_eq!(rig.app.runs(), 1);
+}
+
+#[tokio::test]
+async fn o6_an_ending_that_no_store_takes_is_given_up_at_once() {
+    let (rig, store) = rig(Policy::default());
+    store.fail(Call::Complete, Fault::Before(StoreErrorKind::OutOfBounds));
+    store.fail(Call::Complete, Fault::Before(StoreErrorKind::OutOfBounds));
+    let reply = rig.send(pay("k", "", "")).await;
+    assert_eq!((reply.status, reply.told()), (201, "unstored"));
+    assert_eq!(rig.engine.stop(Duration::from_secs(5)).await, 0, "nothing is left running");
+    rig.clock.advance(Duration::from_secs(31));
+    let after =
+        Rig::on(Arc::clone(&rig.store), rig.clock.clone(), Policy::default(), Scoping::shared());
+    assert_eq!(after.send(pay("k", "", "")).await.code(), "outcome-unknown");
 }

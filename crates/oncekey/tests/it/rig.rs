@@ -112,6 +112,7 @@ impl App {
                     let body = Bytes::from(vec![b'x'; size.parse().expect("a size")]);
                     return Ok(response.body(Full::new(body).map_err(|e| match e {}).boxed())?);
                 }
+                ("frames", count) => return Ok(response.body(frames(count))?),
                 ("stream", _) => return Ok(response.body(self.stream())?),
                 ("broken", _) => return Ok(response.body(broken())?),
                 ("", _) => {}
@@ -163,6 +164,14 @@ impl<S: futures_util::Stream + Unpin> futures_util::Stream for SyncStream<S> {
     ) -> std::task::Poll<Option<S::Item>> {
         Pin::new(self.0.get_mut().expect("not poisoned")).poll_next(cx)
     }
+}
+
+/// As many frames of one byte.
+fn frames(count: &str) -> AppBody {
+    let count: usize = count.parse().expect("a number");
+    let frames =
+        (0..count).map(|_| Ok::<_, BoxError>(http_body::Frame::data(Bytes::from_static(b"x"))));
+    BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames)))
 }
 
 fn broken() -> AppBody {

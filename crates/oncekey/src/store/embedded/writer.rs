@@ -378,12 +378,6 @@ fn live(record: Option<&Record>) -> usize {
 }
 
 fn trouble(error: LookError) -> StoreError {
-    let kind = match &error {
-        LookError::Engine(fjall::Error::Io(_)) => StoreErrorKind::Unavailable,
-        LookError::Engine(fjall::Error::Storage(fjall::LsmError::Io(_))) => {
-            StoreErrorKind::Unavailable
-        }
-        LookError::Engine(_) | LookError::Unreadable { .. } => StoreErrorKind::Unreadable,
-    };
-    StoreError::caused(kind, error)
+    // Whatever keeps a record from being read, it may be there (X3).
+    StoreError::caused(StoreErrorKind::Unreadable, error)
 }
