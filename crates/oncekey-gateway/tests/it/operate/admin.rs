@@ -55,7 +55,7 @@ fn a6_a_page_of_another_origin_is_refused() {
     assert_eq!(ask("/healthz", &format!("http://{host}")), 200);
     let two = Request::bare("GET", "/healthz")
         .header("Host", &host)
-        .header("Origin", &format!("http://{host}"))
+        .header("Origin", format!("http://{host}"))
         .header("Origin", "https://evil.example");
     assert_eq!(two.reply(gateway.admin()).status, 421);
 }
