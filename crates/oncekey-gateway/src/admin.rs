@@ -4,6 +4,7 @@
 //! 2. On a loopback address `Host` must be an address or `localhost`, so that a page in somebody's
 //!    browser cannot read it by pointing a name of its own at this machine. Where it was bound to
 //!    another address, it is meant to be reached by whatever name that has.
+//! 3. A request that a page of another origin sends is refused, however it names this machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ impl Admin {
         let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let router = self.router();
         let router = if loopback { router.layer(middleware::from_fn(local_names)) } else { router };
+        let router = router.layer(middleware::from_fn(own_origin));
         axum::serve(listener, router)
             .with_graceful_shutdown(async move { stop.cancelled().await })
             .await
@@ -106,14 +108,36 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 
 /// Refuses requests that came by a name of somebody else's.
 async fn local_names(request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    let host = host.or_else(|| request.uri().host()).unwrap_or_default();
-    if is_local(host) {
+    if is_local(host(&request)) { next.run(request).await } else { misdirected() }
+}
+
+/// Refuses requests of pages that come from elsewhere. Whoever is no page sends no `Origin`.
+async fn own_origin(request: Request, next: Next) -> Response {
+    let host = host(&request);
+    let mut origins = request.headers().get_all(header::ORIGIN).into_iter();
+    if origins.all(|origin| is_own(origin.as_bytes(), host)) {
         next.run(request).await
     } else {
-        let text = "use the listener's address: names are not answered here\n";
-        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+        misdirected()
     }
+}
+
+fn host(request: &Request) -> &str {
+    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
+    host.or_else(|| request.uri().host()).unwrap_or_default()
+}
+
+fn misdirected() -> Response {
+    let text = "use the listener's address: names and other origins are not answered here\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+/// Whether this is the origin of a page that the listener itself sent. What terminates TLS before
+/// it changes the scheme and nothing else.
+fn is_own(origin: &[u8], host: &str) -> bool {
+    let address = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    address
+        .is_some_and(|address| !address.is_empty() && address.eq_ignore_ascii_case(host.as_bytes()))
 }
 
 fn is_local(host: &str) -> bool {
@@ -136,6 +160,27 @@ mod tests {
         for host in ["evil.example:9090", "evil.example", "", "127.0.0.1.evil.example"] {
             assert!(!is_local(host), "{host}");
         }
+    }
+
+    #[test]
+    fn a6_only_the_listener_s_own_origin_is_answered() {
+        let host = "127.0.0.1:9090";
+        assert!(is_own(b"http://127.0.0.1:9090", host));
+        assert!(is_own(b"http://LOCALHOST:9090", "localhost:9090"));
+        for origin in [
+            "null",
+            "",
+            "http://",
+            "127.0.0.1:9090",
+            "http://evil.example",
+            "http://127.0.0.1",
+            "http://127.0.0.1:3000",
+            "http://127.0.0.1:9090.evil.example",
+            "file://127.0.0.1:9090",
+        ] {
+            assert!(!is_own(origin.as_bytes(), host), "{origin}");
+        }
+        assert!(!is_own(b"http://", ""), "no host is nobody's origin");
     }
 
     #[test]

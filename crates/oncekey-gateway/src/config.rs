@@ -25,7 +25,7 @@
 //! "#;
 //! let file = Some(("oncekey.toml".into(), text.to_owned()));
 //! let loaded = config::parse(file, [], &Flags::default()).expect("it is well formed");
-//! assert!(loaded.config.settings_for(&http::Method::POST, "/api/pay").require_key);
+//! assert!(loaded.config.routes[0].settings.require_key);
 //!
 //! let file = Some(("oncekey.toml".into(), "[upstraem]\n".to_owned()));
 //! let refused = config::parse(file, [], &Flags::default()).expect_err("a slip");
@@ -160,16 +160,6 @@ impl Config {
     /// The upstream's URL, which `serve` cannot do without.
     pub fn upstream_url(&self) -> Result<&UpstreamUrl, NoUpstream> {
         self.upstream.url.as_ref().ok_or(NoUpstream)
-    }
-
-    /// The first route that matches; the path is normalised (S2) and has no query.
-    pub fn route_for(&self, method: &Method, path: &str) -> Option<&Route> {
-        self.routes.iter().find(|route| route.matches(method, path))
-    }
-
-    /// The settings of a request: its route's, or the defaults.
-    pub fn settings_for(&self, method: &Method, path: &str) -> &Settings {
-        self.route_for(method, path).map_or(&self.defaults, |route| &route.settings)
     }
 
     /// The configuration as TOML, with every default filled in; reading it gives the same again.

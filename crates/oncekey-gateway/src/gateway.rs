@@ -32,6 +32,9 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// How many at a time (T3).
 const SWEEP_BATCH: usize = 10_000;
 
+/// What the memory store takes at most, in bytes.
+const MEMORY_BYTES: usize = 1 << 30;
+
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
@@ -85,9 +88,11 @@ struct Opened {
 
 fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::OpenError> {
     let observer: Arc<dyn Observer> = Arc::clone(metrics) as _;
+    let entries = usize::try_from(config.store.max_entries).unwrap_or(usize::MAX);
     match config.store.kind {
         StoreKind::Memory => {
-            let store = Arc::new(MemoryStore::new());
+            let store = MemoryStore::new().with_observer(observer);
+            let store = Arc::new(store.with_limits(entries, MEMORY_BYTES));
             let failed = CancellationToken::new();
             Ok(Opened {
                 store: Arc::clone(&store) as _,
@@ -97,7 +102,8 @@ fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::Ope
             })
         }
         StoreKind::Embedded => {
-            let options = embedded::Options { observer, ..embedded::Options::default() };
+            let options =
+                embedded::Options { observer, max_live: entries, ..embedded::Options::default() };
             let store = Arc::new(EmbeddedStore::open(&config.store.path, options)?);
             let (secret, failed) = (store.secret(), store.failed());
             Ok(Opened { store: Arc::clone(&store) as _, inspect: store, secret, failed })
@@ -245,10 +251,11 @@ fn proxy(address: &Address, config: &Config, upgrades: &Upgrades) -> Proxy {
         .with_upgrades(upgrades.clone())
 }
 
-/// Deletes what expired, every hour, in batches, until none is left (T3).
+/// Deletes what expired, in batches, until none is left (T3): at once, for the process may have
+/// been down for long, and then every hour.
 async fn sweep(engine: Engine, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
-        loop {
+    loop {
+        while !stop.is_cancelled() {
             match engine.store().purge_expired(SWEEP_BATCH).await {
                 Ok(0) => break,
                 Ok(count) => tracing::debug!(count, "expired records were deleted"),
@@ -258,6 +265,9 @@ async fn sweep(engine: Engine, stop: CancellationToken) {
                 }
             }
         }
+        if stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_none() {
+            return;
+        }
     }
 }
 
@@ -266,3 +276,7 @@ async fn sweep(engine: Engine, stop: CancellationToken) {
 pub fn data_folder(config: &Config) -> Option<PathBuf> {
     (config.store.kind == StoreKind::Embedded).then(|| config.store.path.clone())
 }
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

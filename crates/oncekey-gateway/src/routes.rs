@@ -21,7 +21,7 @@ use oncekey::key::KeySyntax;
 use oncekey::record::Retention;
 use oncekey::store::OnUnknown;
 
-use crate::config::{self, Config, Network, PathPattern, Settings, TenantFrom};
+use crate::config::{self, Config, Network, Route, Settings, TenantFrom};
 use crate::listener::Peer;
 
 /// The routes in force. Cheap to clone; all clones see a reload.
@@ -30,15 +30,8 @@ pub struct Routes(Arc<ArcSwap<Table>>);
 
 #[derive(Debug)]
 struct Table {
-    routes: Vec<Row>,
+    routes: Vec<(Route, Arc<Policy>)>,
     rest: Arc<Policy>,
-}
-
-#[derive(Debug)]
-struct Row {
-    method: Option<Method>,
-    path: PathPattern,
-    policy: Arc<Policy>,
 }
 
 impl Routes {
@@ -61,19 +54,15 @@ impl Routes {
             return Arc::clone(&table.rest);
         }
         let path = normalised(parts.uri.path());
-        let row = table.routes.iter().find(|row| {
-            row.method.as_ref().is_none_or(|method| *method == parts.method)
-                && row.path.matches(&path)
-        });
-        Arc::clone(row.map_or(&table.rest, |row| &row.policy))
+        let found = table.routes.iter().find(|(route, _)| route.matches(&parts.method, &path));
+        Arc::clone(found.map_or(&table.rest, |(_, policy)| policy))
     }
 }
 
 fn table(config: &Config) -> Table {
-    let routes = config.routes.iter().map(|route| Row {
-        method: route.method.clone(),
-        path: route.path.clone(),
-        policy: Arc::new(policy(&route.settings, config)),
+    let routes = config.routes.iter().map(|route| {
+        let policy = policy(&route.settings, config);
+        (route.clone(), Arc::new(policy))
     });
     Table { routes: routes.collect(), rest: Arc::new(policy(&config.defaults, config)) }
 }
@@ -126,11 +115,7 @@ fn keys(policy: &mut Policy, settings: &Settings) {
     policy.need = if settings.require_key { KeyNeed::Required } else { KeyNeed::Optional };
     policy.key_rules.min_length = usize::from(settings.min_key_length);
     policy.key_rules.form = if settings.uuid_only { KeyForm::Uuid } else { KeyForm::Any };
-    policy.key_rules.max_age = match settings.max_key_age {
-        config::MaxKeyAge::Off => None,
-        config::MaxKeyAge::Retention => Some(settings.retention),
-        config::MaxKeyAge::Within(age) => Some(age),
-    };
+    policy.key_rules.max_age = settings.oldest_key();
 }
 
 fn comparison(policy: &mut Policy, settings: &Settings, config: &Config) {
@@ -197,10 +182,7 @@ fn kept(policy: &mut Policy, settings: &Settings) {
         config::RecordedBody::Omit => StoreBody::Omit,
     };
     policy.max_response_body = size(settings.max_response_body);
-    policy.mismatch = match settings.profile {
-        config::Profile::Stripe => http::StatusCode::BAD_REQUEST,
-        config::Profile::Ietf | config::Profile::Payment => http::StatusCode::UNPROCESSABLE_ENTITY,
-    };
+    policy.mismatch = settings.profile.reuse_status();
 }
 
 fn size(bytes: u64) -> usize {

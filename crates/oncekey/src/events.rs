@@ -123,8 +123,8 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 }
 
 /// An observer that takes no note.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
+#[derive(Debug)]
+struct Nobody;
 
 impl Observer for Nobody {
     fn note(&self, _event: Event) {}

@@ -186,6 +186,15 @@ fn no_public_item_exposes_the_embedded_engine() {
 }
 
 #[test]
+fn no_public_item_exposes_the_web_framework_but_in_its_own_file() {
+    holds(rules::private_framework);
+    let text = "use axum::body::Body as Bytes;\nfn a(b: Bytes) {}\npub fn c(b: Bytes) {}\n";
+    assert_eq!(seen(rules::private_framework, SRC, text), [3]);
+    assert_eq!(seen(rules::private_framework, SRC, "impl From<axum::Error> for A {}\n"), [1]);
+    assert_eq!(seen(rules::private_framework, "crates/oncekey/src/http/axum.rs", text), []);
+}
+
+#[test]
 fn no_function_takes_a_flag() {
     holds(rules::no_flags);
     assert_eq!(seen(rules::no_flags, SRC, "\nfn a(b: u8, loud: bool) {}\n"), [2]);

@@ -65,7 +65,6 @@ fn sections(config: &Config, page: &mut Page) {
     page.field("header_timeout", &server.header_timeout);
     page.field("body_timeout", &server.body_timeout);
     page.field("max_header_bytes", &Size(server.max_header_bytes));
-    page.field("max_buffered", &Size(server.max_buffered));
     page.field("drain_delay", &Delay(server.drain_delay));
     page.field("drain_timeout", &server.drain_timeout);
 
@@ -86,7 +85,6 @@ fn sections(config: &Config, page: &mut Page) {
     page.field("kind", &config.store.kind);
     page.field("path", &StorePath(config.store.path.clone()));
     page.field("max_entries", &config.store.max_entries);
-    page.field("max_bytes", &Size(config.store.max_bytes));
 
     page.section("[tenant]");
     page.field("from", &config.tenant.from);

@@ -65,8 +65,6 @@ pub(crate) struct ServerFile {
     pub(crate) body_timeout: Field<Duration>,
     /// The largest request head. Default: 64KiB.
     pub(crate) max_header_bytes: Field<Size>,
-    /// Memory for buffered request bodies, all together. Default: 256MiB.
-    pub(crate) max_buffered: Field<Size>,
     /// How long readiness fails before new work is refused at a stop. Default: 0s.
     pub(crate) drain_delay: Field<Delay>,
     /// How long running work is waited for at a stop. Default: 25s.
@@ -105,10 +103,9 @@ pub(crate) struct StoreFile {
     pub(crate) kind: Field<StoreKind>,
     /// The data folder of the embedded store. Default: ./oncekey-data.
     pub(crate) path: Field<StorePath>,
-    /// Records above which new claims are refused. Default: 10000000, memory 1000000.
+    /// Records held in memory above which new claims are refused: all those of the memory store,
+    /// those in progress and unknown of the embedded one. Default: 1000000.
     pub(crate) max_entries: Field<u64>,
-    /// Bytes above which new claims are refused. Default: 16GiB, memory 256MiB.
-    pub(crate) max_bytes: Field<Size>,
 }
 
 /// Whose key it is.
@@ -277,7 +274,7 @@ settings_file! {
     body: Field<RecordedBody>,
     /// The longest request body with a key. Default: 1MiB.
     max_request_body: Field<Size>,
-    /// The longest answer body that is recorded. Default: 1MiB.
+    /// The longest answer body that is recorded, 15MiB at most. Default: 1MiB.
     max_response_body: Field<Size>,
     /// Whether requests run unprotected while the store cannot be reached. Default: false.
     insecure_pass_through: Field<bool>,

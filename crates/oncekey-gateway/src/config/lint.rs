@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use http::header::{AUTHORIZATION, DATE, USER_AGENT};
+use http::header::{AUTHORIZATION, COOKIE, DATE, USER_AGENT};
 
 use super::Config;
 use super::diagnostic::{Code, Fault, Report};
@@ -14,7 +14,7 @@ use super::field::Choice;
 use super::file::{ConfigFile, RouteFile, SettingsFile};
 use super::names::{KeySource, is_own, is_tracing};
 use super::path::Match;
-use super::quantity::{duration_text, size_text};
+use super::quantity::duration_text;
 use super::sections::{StoreKind, TenantFrom};
 use super::settings::{
     FingerprintMode, InProgress, Keep, KeyedMethod, MaxKeyAge, Mode, OnUnknown, Profile,
@@ -135,6 +135,14 @@ fn tenant(file: &ConfigFile, config: &Config, report: &mut Report) {
             risk(report, span, message, "name the addresses of your own proxies");
         }
     }
+    if !tenant.trusted_peers.is_empty() {
+        let fault = Fault::new(
+            "trusted_peers are believed about Idempotency-Record: a request that comes from one \
+             with this header is protected elsewhere, and passes",
+        )
+        .hint("each of them must remove the header from what its own clients send");
+        report.note(file.tenant.trusted_peers.span(), fault);
+    }
 }
 
 fn principal(file: &ConfigFile, config: &Config, report: &mut Report) {
@@ -237,15 +245,6 @@ pub(crate) fn settings(
         let message = "while the store cannot be reached, requests run unprotected";
         risk(report, span, message, "a repeat in that time runs twice");
     }
-    if settings.max_request_body > config.server.max_buffered {
-        let span = layers.of(|table| table.max_request_body.span());
-        let message = format!(
-            "max_request_body ({}) is more than all requests together may buffer ({})",
-            size_text(settings.max_request_body),
-            size_text(config.server.max_buffered),
-        );
-        contradiction(report, span, message, "raise [server] max_buffered");
-    }
 }
 
 fn keys(layers: &Layers<'_>, settings: &Settings, config: &Config, report: &mut Report) {
@@ -304,11 +303,16 @@ fn fingerprint(layers: &Layers<'_>, settings: &Settings, report: &mut Report) {
         contradiction(report, span, message, "set mode = \"json\" in `fingerprint`");
     }
     for name in &fingerprint.headers {
-        let never = *name == AUTHORIZATION || *name == DATE || *name == USER_AGENT;
+        let never = [AUTHORIZATION, COOKIE, DATE, USER_AGENT].contains(name);
         if never || is_tracing(name) || is_own(name) || name == "idempotency-key" {
             let span = layers.of(|table| table.fingerprint.headers.span());
             let message = format!("{name} never counts in a fingerprint");
-            contradiction(report, span, message, "it changes when the same request is repeated");
+            contradiction(
+                report,
+                span,
+                message,
+                "remove it: it may differ between two tries of a request",
+            );
         }
     }
 }

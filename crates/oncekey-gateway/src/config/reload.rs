@@ -68,11 +68,8 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
     note(old.admin.listen != new.admin.listen, "[admin] listen".into(), Effect::None);
     let moved = old.store.kind != new.store.kind || old.store.path != new.store.path;
     note(moved, "[store] kind or path".into(), Effect::KeysBecomeNew);
-    let (old_limits, new_limits) = (
-        (old.store.max_entries, old.store.max_bytes),
-        (new.store.max_entries, new.store.max_bytes),
-    );
-    note(old_limits != new_limits, "[store] limits".into(), Effect::None);
+    let bound = old.store.max_entries != new.store.max_entries;
+    note(bound, "[store] max_entries".into(), Effect::None);
 
     compare(&old.defaults, &new.defaults, "[defaults]", &mut note);
     // A route that comes or goes hands its requests to another one, or to the defaults: what counts
@@ -89,8 +86,7 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
 pub(crate) fn at_next_start(old: &Config, new: &Config) -> Vec<&'static str> {
     let (before, after) = (&old.server, &new.server);
     let heads = before.header_timeout != after.header_timeout
-        || before.max_header_bytes != after.max_header_bytes
-        || before.max_buffered != after.max_buffered;
+        || before.max_header_bytes != after.max_header_bytes;
     let changed = [
         (heads, "[server]"),
         (old.upstream != new.upstream, "[upstream]"),

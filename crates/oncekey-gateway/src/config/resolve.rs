@@ -69,7 +69,6 @@ fn server(file: &ServerFile, report: &mut Report) -> Server {
     file.body_timeout.set_within(MS..=HOUR, &mut server.body_timeout, report);
     // Below 8 KiB the HTTP parser has no room to work in.
     size(&file.max_header_bytes, 8 * Size::KIB, Size::MIB, &mut server.max_header_bytes, report);
-    size(&file.max_buffered, Size::MIB, Size::TIB, &mut server.max_buffered, report);
     let mut delay = Delay(server.drain_delay);
     file.drain_delay.set_within(Delay(Duration::ZERO)..=Delay(HOUR), &mut delay, report);
     server.drain_delay = delay.0;
@@ -89,12 +88,12 @@ fn upstream(file: &ConfigFile, report: &mut Report) -> Upstream {
 
 fn store(file: &ConfigFile, report: &mut Report) -> Store {
     let file = &file.store;
-    let mut store = file.kind.get(report).map(Store::of).unwrap_or_default();
+    let mut store = Store::default();
+    file.kind.set(&mut store.kind, report);
     if let Some(StorePath(path)) = file.path.get(report) {
         store.path = path;
     }
     file.max_entries.set_within(1..=1 << 40, &mut store.max_entries, report);
-    size(&file.max_bytes, Size::MIB, 1024 * Size::TIB, &mut store.max_bytes, report);
     store
 }
 
@@ -139,8 +138,8 @@ fn apply(file: &SettingsFile, settings: &mut Settings, report: &mut Report) {
     file.replay.deny.set(&mut settings.replay.deny, report);
     file.body.set(&mut settings.body, report);
     size(&file.max_request_body, 1, Size::GIB, &mut settings.max_request_body, report);
-    // An answer is stored in one piece, in a record.
-    size(&file.max_response_body, 1, 64 * Size::MIB, &mut settings.max_response_body, report);
+    // An answer is stored in one piece; a store takes 16 MiB of it, and its headers need room.
+    size(&file.max_response_body, 1, 15 * Size::MIB, &mut settings.max_response_body, report);
     file.insecure_pass_through.set(&mut settings.insecure_pass_through, report);
 }
 

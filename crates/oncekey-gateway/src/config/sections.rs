@@ -25,8 +25,6 @@ pub struct Server {
     pub body_timeout: Duration,
     /// The largest request head, in bytes.
     pub max_header_bytes: u64,
-    /// Memory for buffered request bodies together, in bytes (X6).
-    pub max_buffered: u64,
     /// How long readiness fails before new work is refused (U5); may be zero.
     pub drain_delay: Duration,
     /// How long running work is waited for (U5).
@@ -40,7 +38,6 @@ impl Default for Server {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             max_header_bytes: 64 * Size::KIB,
-            max_buffered: 256 * Size::MIB,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
         }
@@ -125,26 +122,18 @@ pub struct Store {
     pub kind: StoreKind,
     /// The data folder of the embedded store.
     pub path: PathBuf,
-    /// Records above which new claims are refused (X5).
+    /// Records held in memory above which new claims are refused (X5): all those of the memory
+    /// store, those in progress and unknown of the embedded one.
     pub max_entries: u64,
-    /// Bytes above which new claims are refused (X5).
-    pub max_bytes: u64,
-}
-
-impl Store {
-    /// The defaults of a kind.
-    pub(crate) fn of(kind: StoreKind) -> Self {
-        let (max_entries, max_bytes) = match kind {
-            StoreKind::Embedded => (10_000_000, 16 * Size::GIB),
-            StoreKind::Memory => (1_000_000, 256 * Size::MIB),
-        };
-        Self { kind, path: PathBuf::from("./oncekey-data"), max_entries, max_bytes }
-    }
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self::of(StoreKind::Embedded)
+        Self {
+            kind: StoreKind::Embedded,
+            path: PathBuf::from("./oncekey-data"),
+            max_entries: 1_000_000,
+        }
     }
 }
 

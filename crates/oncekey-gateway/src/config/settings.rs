@@ -19,7 +19,7 @@ use schemars::{Schema, json_schema};
 use toml::Value;
 
 use super::diagnostic::{Fault, quoted};
-use super::field::{Choice, Setting, Written, choice};
+use super::field::{Setting, Written, choice};
 use super::names::{KeySource, Operation, Pointer};
 use super::quantity::{Size, duration_text};
 
@@ -442,11 +442,6 @@ impl Settings {
             MaxKeyAge::Retention => Some(self.retention),
             MaxKeyAge::Within(age) => Some(age),
         }
-    }
-
-    /// Whether keys of this method count.
-    pub fn keys_count_for(&self, method: &http::Method) -> bool {
-        self.mode != Mode::Off && self.methods.iter().any(|keyed| keyed.word() == method.as_str())
     }
 
     /// The retention as the file would write it.

@@ -16,3 +16,4 @@ mod race;
 mod replay;
 mod rig;
 mod scope;
+mod store;

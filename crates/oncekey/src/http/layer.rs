@@ -25,6 +25,39 @@ impl Layer {
     ///
     /// The secret belongs to the store: another one makes all its fingerprints and principals
     /// incomparable.
+    ///
+    /// Whose keys they are is always said (S6):
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use oncekey::{engine::Engine, fingerprint::Secret, store::MemoryStore};
+    /// use oncekey::http::{Layer, Scoping};
+    ///
+    /// # let engine = Engine::new(Arc::new(MemoryStore::new()));
+    /// let layer = Layer::new(engine, Scoping::shared(), Secret::random());
+    /// ```
+    ///
+    /// Neither is it left out:
+    ///
+    /// ```compile_fail
+    /// # use std::sync::Arc;
+    /// # use oncekey::{engine::Engine, fingerprint::Secret, store::MemoryStore};
+    /// use oncekey::http::{Layer, Scoping};
+    ///
+    /// # let engine = Engine::new(Arc::new(MemoryStore::new()));
+    /// let layer = Layer::new(engine, Secret::random());
+    /// ```
+    ///
+    /// nor does anything stand in for it:
+    ///
+    /// ```compile_fail
+    /// # use std::sync::Arc;
+    /// # use oncekey::{engine::Engine, fingerprint::Secret, store::MemoryStore};
+    /// use oncekey::http::{Layer, Scoping};
+    ///
+    /// # let engine = Engine::new(Arc::new(MemoryStore::new()));
+    /// let layer = Layer::new(engine, Scoping::default(), Secret::random());
+    /// ```
     #[must_use]
     pub fn new(engine: Engine, scoping: Scoping, secret: Secret) -> Self {
         let policy = Arc::new(Policy::default());

@@ -107,6 +107,22 @@ async fn s3_b97_tenants_never_meet_and_are_never_assumed() {
 }
 
 #[tokio::test]
+async fn s6_a_layer_is_made_with_an_explicit_scoping_and_goes_by_it_alone() {
+    let clock = Clock::manual();
+    let store = Arc::new(MemoryStore::new().with_clock(clock.clone()));
+    let on = |scoping| Rig::on(Arc::clone(&store) as _, clock.clone(), Policy::default(), scoping);
+    let send = async |rig: &Rig| rig.send(pay("k", "", "")).await;
+    let shared = on(Scoping::shared());
+    assert_eq!(send(&shared).await.told(), "stored");
+    assert_eq!(send(&on(Scoping::shared())).await.told(), "replayed");
+    let other = on(Scoping::by_tenant(|_| Some("a".to_owned())));
+    assert_eq!(send(&other).await.told(), "stored", "the shared keys are not a tenant's");
+    let nobody = on(Scoping::by_tenant(|_| None));
+    assert_eq!(send(&nobody).await.code(), "missing-tenant");
+    assert_eq!(nobody.app.runs(), 0);
+}
+
+#[tokio::test]
 async fn s4_a_guessed_key_leaks_nothing() {
     let rig = Rig::new(Policy::default());
     let of = |who: &str| request("/pay", &[("idempotency-key", "k"), ("authorization", who)], "x");

@@ -198,16 +198,28 @@ pub(crate) fn bounded(source: &Source) -> Vec<Finding> {
 /// What the engine of the embedded store is called stays inside. `unreachable_pub` makes sure that
 /// whatever says `pub` is public.
 pub(crate) fn private_engine(source: &Source) -> Vec<Finding> {
+    exposed(source, "fjall")
+}
+
+/// Whatever bears the name of the web framework stands in one file.
+pub(crate) fn private_framework(source: &Source) -> Vec<Finding> {
+    match source.path.as_str() {
+        "crates/oncekey/src/http/axum.rs" => Vec::new(),
+        _ => exposed(source, "axum"),
+    }
+}
+
+fn exposed(source: &Source, krate: &str) -> Vec<Finding> {
     if !source.path.starts_with("crates/oncekey/src/") {
         return Vec::new();
     }
-    let mut names = imported(&source.code, "fjall");
-    names.push("fjall".to_owned());
+    let mut names = imported(&source.code, krate);
+    names.push(krate.to_owned());
     source
         .promises()
         .into_iter()
         .filter(|(_, head)| names.iter().any(|name| has_word(head, name)))
-        .map(|(at, _)| (at, "a public item exposes fjall".to_owned()))
+        .map(|(at, _)| (at, format!("a public item exposes {krate}")))
         .collect()
 }
 

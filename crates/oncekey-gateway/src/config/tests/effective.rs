@@ -13,7 +13,6 @@ listen = "0.0.0.0:1"
 header_timeout = "1s"
 body_timeout = "2m"
 max_header_bytes = "16KiB"
-max_buffered = 100000000
 drain_delay = "3s"
 drain_timeout = "1h"
 [admin]
@@ -27,7 +26,6 @@ max_idle = 0
 [store]
 kind = "memory"
 max_entries = 5
-max_bytes = "3MiB"
 [tenant]
 from = "header:X-Tenant-Id"
 trusted_peers = ["10.0.0.0/8", "::1", "192.168.1.7"]

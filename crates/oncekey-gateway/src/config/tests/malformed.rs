@@ -82,7 +82,7 @@ fn a3_values_that_do_not_fit_are_refused() {
         ("[server]\nmax_header_bytes = \"many\"", 2, "is not a size"),
         ("[defaults]\nmax_request_body = 0", 2, "the size is zero"),
         ("[defaults]\nmax_request_body = -1", 2, "is not a size"),
-        ("[defaults]\nmax_response_body = \"1GiB\"", 2, "out of range"),
+        ("[defaults]\nmax_response_body = \"16MiB\"", 2, "15MiB"),
         ("[upstream]\nurl = \"https://shop.example\"", 2, "https upstreams are not in this"),
         ("[upstream]\nurl = \"127.0.0.1:3000\"", 2, "write \"http://127.0.0.1:3000\""),
         ("[upstream]\nurl = \"http://127.0.0.1:3000/api\"", 2, "it has a path"),
@@ -172,14 +172,38 @@ fn a3_contradictions_are_refused() {
             3,
             "exclude each other",
         ),
-        ("[defaults]\nfingerprint = { headers = [\"Date\"] }", 2, "never counts in a fingerprint"),
         ("[defaults]\nreplay = { allow = [\"ETag\"], deny = [\"etag\"] }", 2, "allowed and denied"),
         ("[defaults]\nreplay = { allow = [\"Connection\"] }", 2, "never replayed"),
-        ("[defaults]\nmax_request_body = \"512MiB\"", 2, "all requests together may buffer"),
         ("[defaults]\nmethods = []", 2, "no method is left"),
         (&payment("require_key = false").leak()[..], 3, "requires a key"),
         (&payment("status = { \"5xx\" = \"retry\" }").leak()[..], 3, "every 5xx unknown"),
         (&payment("insecure_pass_through = true").leak()[..], 3, "never runs unprotected"),
+    ]);
+}
+
+#[test]
+fn f3_headers_that_never_count_in_a_fingerprint_are_refused() {
+    for name in ["Cookie", "Authorization", "traceparent", "tracestate", "DATE", "User-Agent"] {
+        let rejected = refused(&format!("[defaults]\nfingerprint = {{ headers = [\"{name}\"] }}"));
+        let error = rejected.findings.iter().find(|found| found.severity == Severity::Error);
+        let error = error.expect("there is one");
+        assert!(error.message.contains("never counts in a fingerprint"), "{name}: {rejected}");
+        assert!(error.hint.is_some(), "{name}: {rejected}");
+    }
+}
+
+#[test]
+fn x5_an_answer_that_no_store_takes_cannot_be_asked_for() {
+    let longest = |text: &str| format!("[defaults]\nmax_response_body = \"{text}\"");
+    assert_eq!(super::accepted(&longest("15MiB")).defaults.max_response_body, 15 << 20);
+    refused(&longest("15361KiB"));
+}
+
+#[test]
+fn x6_limits_that_nothing_keeps_are_no_settings() {
+    each_is_refused(&[
+        ("[server]\nmax_buffered = \"1GiB\"", 2, "unknown field"),
+        ("[store]\nmax_bytes = \"1GiB\"", 2, "unknown field"),
     ]);
 }
 

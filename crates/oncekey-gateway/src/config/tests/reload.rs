@@ -34,7 +34,7 @@ fn a5_what_ids_are_derived_from_needs_a_restart() {
         ("[server]\nlisten = \"127.0.0.1:1\"", "[server] listen", Effect::None),
         ("[admin]\nlisten = \"127.0.0.1:1\"", "[admin] listen", Effect::None),
         ("[store]\npath = \"/other\"", "[store] kind or path", Effect::KeysBecomeNew),
-        ("[store]\nmax_entries = 7", "[store] limits", Effect::None),
+        ("[store]\nmax_entries = 7", "[store] max_entries", Effect::None),
     ];
     for (new, what, effect) in rows {
         assert_eq!(refusal("", new), Some(vec![(what.to_owned(), effect)]), "{new}");

@@ -31,6 +31,14 @@ fn s3_a_shared_tenant_is_said() {
 }
 
 #[test]
+fn s7_trusted_peers_are_told_what_they_must_remove() {
+    let trusting = "[tenant]\nfrom = \"host\"\ntrusted_peers = [\"10.0.0.7\"]";
+    remarked(trusting, Note, Some(3), "believed about Idempotency-Record");
+    let host = remarks("[tenant]\nfrom = \"host\"");
+    assert!(!host.iter().any(|found| found.2.contains("Idempotency-Record")));
+}
+
+#[test]
 fn s4_schemes_that_change_with_every_request_are_named() {
     for scheme in ["Digest", "DPoP", "SigV4"] {
         remarked("", Note, None, scheme);

@@ -39,6 +39,28 @@ fn a6_a_name_of_somebody_elses_is_refused() {
 }
 
 #[test]
+fn a6_a_page_of_another_origin_is_refused() {
+    let upstream = counting();
+    let gateway = Gateway::to(upstream.address()).start();
+    let host = gateway.admin().to_string();
+    let ask = |path: &str, origin: &str| {
+        let request = Request::bare("GET", path).header("Host", &host).header("Origin", origin);
+        request.reply(gateway.admin()).status
+    };
+    for path in ["/healthz", "/readyz", "/metrics", "/nothing"] {
+        for origin in ["https://evil.example", "http://127.0.0.1:3", "http://localhost", "null"] {
+            assert_eq!(ask(path, origin), 421, "{path} for {origin}");
+        }
+    }
+    assert_eq!(ask("/healthz", &format!("http://{host}")), 200);
+    let two = Request::bare("GET", "/healthz")
+        .header("Host", &host)
+        .header("Origin", format!("http://{host}"))
+        .header("Origin", "https://evil.example");
+    assert_eq!(two.reply(gateway.admin()).status, 421);
+}
+
+#[test]
 fn a6_metrics_tell_what_happened() {
     let upstream = crate::rig::Upstream::start(|exchange| {
         let status = exchange.request.target.trim_start_matches('/').parse().unwrap();

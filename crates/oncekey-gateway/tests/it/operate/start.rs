@@ -96,7 +96,8 @@ fn logs_contain_neither_keys_nor_bodies_nor_credentials() {
         }
         _ => exchange.answer(201, &[("Idempotency-Outcome", answer)], answer.as_bytes()),
     });
-    let config = "[log]\nlevel = \"trace\"\n[[route]]\nmatch = \"POST /observe\"\nmode = \"observe\"\n\
+    let config = "[log]\nlevel = \"trace\"\n\
+                  [[route]]\nmatch = \"POST /observe\"\nmode = \"observe\"\n\
                   [[route]]\nmatch = \"POST /uuid\"\nuuid_only = true\n\
                   [[route]]\nmatch = \"POST /json\"\nkey = [\"body:/id\"]\n";
     let gateway =

@@ -126,15 +126,15 @@ impl View {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
-    /// Takes note of a live record; says whether there was none.
-    pub(super) fn put_live(&self, record: Arc<Record>) -> bool {
-        self.shard(&record.id).insert(record.id, record).is_none()
+    /// Takes note of a live record.
+    pub(super) fn put_live(&self, record: Arc<Record>) {
+        self.shard(&record.id).insert(record.id, record);
     }
 
-    /// Forgets a live record; says whether there was one.
-    pub(super) fn remove_live(&self, id: &RecordId) -> bool {
+    /// Forgets a live record.
+    pub(super) fn remove_live(&self, id: &RecordId) {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-        self.shard(id).remove(id).is_some()
+        self.shard(id).remove(id);
     }
 
     /// Keeps a completed record at hand.
