@@ -283,6 +283,14 @@ pub(super) fn mark_expiry(case: &Case, expires_in: Duration, headers: &mut Heade
     }
 }
 
+/// Ends when the time for draining is over; never, where nothing is drained.
+async fn overdue(drain: &mut Option<Pin<Box<tokio::time::Sleep>>>) {
+    match drain {
+        Some(drain) => drain.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// An answer that goes out while it is recorded.
 struct Copying {
     case: Case,
@@ -389,7 +397,7 @@ impl Copying {
                 biased;
                 next = body.frame() => next,
                 () = self.feed.closed(), if drain.is_none() => continue,
-                Some(()) = async { Some(drain.as_mut()?.await) } => return Copied::Overdue,
+                () = overdue(&mut drain) => return Copied::Overdue,
             };
             match next {
                 None => return Copied::ToItsEnd,
