@@ -207,9 +207,7 @@ impl Gateway {
             self.upgrades.end().await;
             cut = self.engine.stop(bound).await;
         };
-        // A little longer than the work: what is cut off must still be written down.
-        let grace = bound + Duration::from_secs(5);
-        if self.serving.stop(grace, drained).await == Stopped::CutOff {
+        if self.serving.stop(bound, drained).await == Stopped::CutOff {
             tracing::warn!("connections were cut off");
         }
         self.stop_admin.cancel();

@@ -180,16 +180,14 @@ impl Serving {
         self.connections.len()
     }
 
-    /// Stops: no new connections, the running answers are finished, `drained` is waited for (work
-    /// that runs in the workers without a client), all that for at most `grace`; then the threads
-    /// end.
+    /// Stops: no new connections, the running answers are finished for at most `grace`, `drained`
+    /// is waited for (work that runs in the workers without a client, which bounds itself); then
+    /// the threads end.
     pub async fn stop(mut self, grace: Duration, drained: impl Future<Output = ()>) -> Stopped {
         self.stop.cancel();
         self.connections.close();
-        let finished = async {
-            tokio::join!(self.connections.wait(), drained);
-        };
-        let how = match tokio::time::timeout(grace, finished).await {
+        let closed = tokio::time::timeout(grace, self.connections.wait());
+        let how = match tokio::join!(closed, drained).0 {
             Ok(()) => Stopped::Finished,
             Err(_) => Stopped::CutOff,
         };

@@ -3,6 +3,8 @@
 //! Errors depend on settled values alone, never on which table wrote them: so the effective
 //! configuration, which writes everything out, is accepted exactly when its source is.
 
+use std::net::IpAddr;
+
 use std::time::Duration;
 
 use http::HeaderName;
@@ -61,6 +63,16 @@ fn risk(report: &mut Report, span: Option<Span>, message: impl Into<String>, hin
     report.warning(span, Fault::new(message).hint(hint));
 }
 
+/// Whether an upstream's host is the address that this gateway listens on.
+fn leads_to(host: &str, listen: IpAddr) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let local = |ip: IpAddr| ip.is_loopback() && (listen.is_loopback() || listen.is_unspecified());
+    match host.parse::<IpAddr>() {
+        Ok(ip) => ip == listen || local(ip) && listen.is_unspecified(),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && local(IpAddr::from([127, 0, 0, 1])),
+    }
+}
+
 /// Judges everything that is not a setting of a route.
 pub(crate) fn sections(file: &ConfigFile, config: &Config, report: &mut Report) {
     let (server, admin) = (config.server.listen, config.admin.listen);
@@ -86,6 +98,13 @@ pub(crate) fn sections(file: &ConfigFile, config: &Config, report: &mut Report) 
             duration_text(config.upstream.timeout),
         );
         contradiction(report, span, message, "connecting is a part of the whole");
+    }
+    if let Some(url) = &config.upstream.url
+        && url.port() == server.port()
+        && leads_to(url.host(), server.ip())
+    {
+        let message = format!("the upstream {url} is this gateway itself");
+        contradiction(report, file.upstream.url.span(), message, "name the application's address");
     }
     if config.upstream.url.is_none() && file.upstream.url.span().is_none() {
         let fault = Fault::new("no upstream is named").hint("`serve` will need --upstream URL");

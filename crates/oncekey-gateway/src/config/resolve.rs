@@ -80,6 +80,8 @@ fn upstream(file: &ConfigFile, report: &mut Report) -> Upstream {
     let file = &file.upstream;
     let mut upstream = Upstream { url: file.url.get(report), ..Upstream::default() };
     file.timeout.set_within(MS..=DAY, &mut upstream.timeout, report);
+    // Connecting is a part of the whole: a shorter whole makes the default shorter.
+    upstream.connect_timeout = upstream.connect_timeout.min(upstream.timeout);
     file.connect_timeout.set_within(MS..=HOUR, &mut upstream.connect_timeout, report);
     file.idle_timeout.set_within(MS..=HOUR, &mut upstream.idle_timeout, report);
     file.max_idle.set_within(0..=10_000, &mut upstream.max_idle, report);

@@ -107,7 +107,7 @@ pub fn router() -> Router {
 fn with_pace(pace: Pace) -> Router {
     let shop = Shop { ledger: Ledger::default(), clock: Clock::real(), pace };
     let mut router = Router::new()
-        .route("/", get(|| async { page(include_str!("assets/shop.html")) }))
+        .route("/", get(front))
         .route("/ledger", get(|| async { page(include_str!("assets/ledger.html")) }))
         .route("/api/pay", post(pay))
         .route("/api/ledger", get(statement))
@@ -116,6 +116,19 @@ fn with_pace(pace: Pace) -> Router {
         router = router.route(asset.path, get(move || async { file(asset.kind, asset.content) }));
     }
     router.layer(DefaultBodyLimit::max(BODY_LIMIT)).with_state(Arc::new(shop))
+}
+
+/// The page with the pay button. Where the request did not come through the gateway, it says so:
+/// the same page behaves otherwise there.
+async fn front(headers: HeaderMap) -> Response {
+    const PROMISE: &str = "Click as often and as fast as you like. You are charged once.";
+    const WARNING: &str = "No gateway stands before this page: every click charges again.";
+    let html = include_str!("assets/shop.html");
+    let through_gateway = headers
+        .get_all(header::VIA)
+        .iter()
+        .any(|via| String::from_utf8_lossy(via.as_bytes()).contains("oncekey"));
+    if through_gateway { page(html) } else { page(html.replace(PROMISE, WARNING)) }
 }
 
 /// Serves the shop until `shutdown` is ready and the running requests are answered.
@@ -150,7 +163,7 @@ const ASSETS: &[Asset] = &[
     Asset { path: "/assets/mark.svg", kind: IMAGE, content: include_str!("assets/mark.svg") },
 ];
 
-fn page(content: &'static str) -> Response {
+fn page(content: impl Into<Body>) -> Response {
     let mut answer = file("text/html; charset=utf-8", content);
     let headers = answer.headers_mut();
     headers
@@ -159,14 +172,14 @@ fn page(content: &'static str) -> Response {
     answer
 }
 
-fn file(kind: &'static str, content: &'static str) -> Response {
+fn file(kind: &'static str, content: impl Into<Body>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         // The next demo on this port may bring other pages.
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, content).into_response()
+    (headers, content.into()).into_response()
 }
 
 async fn pay(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> Response {

@@ -22,9 +22,6 @@ use crate::listener::Peer;
 use crate::upstream::pool::Held;
 use crate::upstream::socket::Line;
 
-/// A body up to this length is written at once, so its time limit needs no look at progress.
-const WRITTEN_AT_ONCE: u64 = 64 * 1024;
-
 /// How a request can end before its answer's head has come.
 struct Limits {
     cancel: Option<CancellationToken>,
@@ -91,8 +88,7 @@ impl Limits {
         if extensions.get::<Keyed>().is_some() {
             return Self { cancel, timeout: None };
         }
-        let short = request.body().size_hint().upper().is_some_and(|most| most <= WRITTEN_AT_ONCE);
-        let timeout = match short {
+        let timeout = match request.body().is_end_stream() {
             true => Timeout::Plain(shared.timeout),
             false => Timeout::Progress(shared.timeout),
         };

@@ -89,7 +89,10 @@ fn a1_the_shop_that_fails_dies_or_is_slow_never_charges_twice() {
 fn a1_the_pages_come_through_the_gateway() {
     let demo = Demo::start();
     let direct = demo.address("No gateway");
-    for path in ["/", "/ledger", "/assets/shop.css", "/assets/pay.js", "/assets/cup.svg"] {
+    // The front page alone tells whether a gateway stands before it.
+    assert!(get(demo.address("Shop"), "/").text().contains("You are charged once"));
+    assert!(get(direct, "/").text().contains("every click charges again"));
+    for path in ["/ledger", "/assets/shop.css", "/assets/pay.js", "/assets/cup.svg"] {
         let page = get(demo.address("Shop"), path);
         assert_eq!((page.status, &page.body), (200, &get(direct, path).body), "{path}");
         assert!(!page.headers.has("idempotency-status"), "{page:?}");

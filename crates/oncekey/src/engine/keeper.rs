@@ -154,10 +154,8 @@ impl Keeper {
             Some(Ok(Held::Ours { .. })) => kept.ttl / 3,
             // Only this is loss (L5). The end of the run will find it too, and count it.
             Some(Ok(Held::Lost { .. })) => {
-                let runs = self.held().iter().any(|(lease, _)| *lease == kept.lease);
-                if runs {
-                    tracing::warn!(record = %kept.lease.id, "a lease was lost while its work ran");
-                }
+                // Its run may just be ending. If it is not, its end will tell and count the loss.
+                tracing::debug!(record = %kept.lease.id, "a lease is no longer this run's");
                 return;
             }
             Some(Err(error)) => {

@@ -35,6 +35,11 @@ const ALSO_OURS: [HeaderName; 2] = [
     HeaderName::from_static("idempotency-operation"),
 ];
 
+/// Whether oncekey sets the header of this name.
+pub(super) fn is_ours(name: &str) -> bool {
+    OURS.iter().chain(&ALSO_OURS).any(|ours| ours.as_str() == name)
+}
+
 /// Removes every header that oncekey sets.
 pub(super) fn strip(headers: &mut HeaderMap) {
     // Most messages have none: one look at the names is cheaper than nine look-ups.

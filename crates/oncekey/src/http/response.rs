@@ -157,8 +157,7 @@ fn is_never_kept(name: &str) -> bool {
             | "nel"
             | "report-to"
     ) || name.starts_with("proxy-")
-        || name.starts_with("idempotency-")
-        || name == "idempotent-replayed"
+        || names::is_ours(name)
 }
 
 /// Credentials, and what belongs to one exchange: kept only where a route allows it (P2).

@@ -90,10 +90,11 @@ fn p2_what_belongs_to_the_connection_or_the_moment_is_not_kept() {
             ("idempotency-status", b"stored"),
             ("idempotent-replayed", b"true"),
             ("x-kept", b"1"),
+            ("idempotency-key", b"k"),
         ],
         b"",
     );
-    assert_eq!(names(&response), [("x-kept", &b"1"[..])]);
+    assert_eq!(names(&response), [("x-kept", &b"1"[..]), ("idempotency-key", b"k")]);
 }
 
 #[test]

@@ -170,3 +170,14 @@ async fn a1_the_scripts_find_the_elements_they_ask_for() {
         assert!(asked > 4, "{page}: {asked}");
     }
 }
+
+#[tokio::test]
+async fn a1_the_page_says_whether_a_gateway_stands_before_it() {
+    let shop = with_pace(INSTANT);
+    let through = Request::get("/").header("via", "1.1 oncekey").body(Body::empty()).unwrap();
+    let answer = ask(&shop, through).await;
+    assert!(answer.text().contains("You are charged once"));
+    let direct = get(&shop, "/").await;
+    assert!(!direct.text().contains("You are charged once"));
+    assert!(direct.text().contains("every click charges again"));
+}
