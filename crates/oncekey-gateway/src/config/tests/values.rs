@@ -9,6 +9,7 @@ use super::super::field::{Setting, Written};
 use super::super::net::{Network, TypeBase, UpstreamUrl};
 use super::super::quantity::{Delay, Size, duration_text, size_text};
 use super::super::{PathPattern, parse};
+use super::{accepted, refused};
 
 fn value<T: Setting>(text: &str) -> Option<T> {
     T::read(&Written::Text(text.to_owned())).ok()
@@ -146,4 +147,28 @@ fn a5_a_covering_pattern_matches_whatever_the_other_does() {
 #[test]
 fn a5_a_file_may_be_absent() {
     assert!(parse(None, [], &super::Flags::default()).is_ok());
+}
+
+#[test]
+fn a3_an_upstream_that_is_the_gateway_itself_is_refused() {
+    for (listen, url) in [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "http://localhost:8080"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("[::1]:8080", "http://[::1]:8080"),
+    ] {
+        let text = format!("[server]\nlisten = \"{listen}\"\n[upstream]\nurl = \"{url}\"");
+        assert!(refused(&text).to_string().contains("is this gateway itself"), "{text}");
+    }
+    for url in ["http://127.0.0.1:8081", "http://10.0.0.1:8080", "http://app:8080"] {
+        accepted(&format!("[upstream]\nurl = \"{url}\""));
+    }
+}
+
+#[test]
+fn o4_a_short_timeout_shortens_the_time_to_connect() {
+    let config = accepted("[upstream]\ntimeout = \"1s\"");
+    assert_eq!(config.upstream.connect_timeout, Duration::from_secs(1));
+    let both = "[upstream]\ntimeout = \"1s\"\nconnect_timeout = \"2s\"";
+    assert!(refused(both).to_string().contains("is longer than timeout"));
 }

@@ -1,7 +1,9 @@
 //! Stopping gracefully (U5).
 
+use std::time::Duration;
+
 use super::{Gate, Gateway, Request, counting, keyed, logged, slow};
-use crate::rig::{Connection, get, wait_until};
+use crate::rig::{Connection, Deadline, get, wait_until};
 
 #[test]
 fn u5_an_idle_gateway_stops_at_once_and_its_records_stay() {
@@ -90,6 +92,20 @@ fn u5_during_the_drain_delay_everything_still_runs() {
     let reply = keyed("/pay", "k").reply(gateway.address());
     assert_eq!(reply.idempotency(), "stored", "{reply:?}");
     assert!(gateway.wait_for_exit().success());
+}
+
+#[test]
+fn u5_a_client_that_never_ends_its_head_holds_nobody_up_beyond_the_bound() {
+    let upstream = counting();
+    let config = "[server]\ndrain_timeout = \"500ms\"\n";
+    let mut gateway = Gateway::to(upstream.address()).config(config).start();
+    let mut stalled = Connection::open(gateway.address()).unwrap();
+    stalled.send("POST /pay HTTP/1.1\r\nHo").unwrap();
+    gateway.terminate();
+    // Far less than the seconds that a stop may take to write down what it cuts off.
+    let deadline = Deadline::after(Duration::from_secs(4));
+    wait_until("the process has ended", || gateway.exited().is_some() || deadline.left().is_none());
+    assert!(gateway.exited().is_some(), "it still runs");
 }
 
 #[test]

@@ -286,6 +286,23 @@ async fn o4_an_upload_that_moves_is_not_given_up() {
 }
 
 #[tokio::test]
+async fn o4_a_small_upload_that_moves_is_not_given_up_either() {
+    let app = App::start(|mut wire, _, _| async move {
+        wire.read_to("0123456789").await;
+        wire.send(OK).await;
+    })
+    .await;
+    let serving = gateway(app.proxy().with_timeout(Duration::from_millis(200)));
+    let mut wire = Wire::to(serving.address()).await;
+    wire.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").await;
+    for digit in "0123456789".chars() {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        wire.send(digit.to_string()).await;
+    }
+    assert!(wire.message().await.ends_with("ok"));
+}
+
+#[tokio::test]
 async fn o4_the_owner_of_a_request_can_end_it() {
     // Steps: cancelled while the head is awaited, then while the body is streamed. Each time the
     // application sees its connection close.
