@@ -110,14 +110,6 @@ fn nothing_is_left_unfinished() {
 }
 
 #[test]
-fn the_project_speaks_of_itself_alone() {
-    holds(rules::of_itself);
-    let text = format!("\nSee {}7.\n", "issue ".to_owned() + "#");
-    assert_eq!(seen(rules::of_itself, "README.md", &text), [2]);
-    assert_eq!(seen(rules::of_itself, "README.md", "A session cookie is an issue.\n"), []);
-}
-
-#[test]
 fn only_the_clock_reads_the_time() {
     holds(rules::time);
     let reads = "let a = Instant::now();\nlet b = std::time::SystemTime::now();\n";

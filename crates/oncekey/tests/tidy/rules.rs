@@ -28,16 +28,6 @@ const UNFINISHED: [&str; 6] = [
     concat!("#[ig", "nore"),
 ];
 
-/// How the project was made is not what it is.
-const OF_THE_WORKSHOP: [&str; 6] = [
-    concat!("cla", "ude"),
-    concat!("anth", "ropic"),
-    concat!("sub", "agent"),
-    concat!("this ", "session"),
-    concat!("issue ", "#"),
-    concat!("/work/", "shared"),
-];
-
 /// Channels that take whatever is sent.
 const UNBOUNDED: [&str; 5] = [
     "unbounded_channel",
@@ -163,15 +153,6 @@ pub(crate) fn finished(source: &Source) -> Vec<Finding> {
         .flat_map(|(at, line)| UNFINISHED.iter().map(move |word| (at, line, *word)))
         .filter(|(_, line, word)| has_word(line, word))
         .map(|(at, _, word)| (at, format!("`{word}`: finish it, or leave it out")))
-        .collect()
-}
-
-pub(crate) fn of_itself(source: &Source) -> Vec<Finding> {
-    let text = if is_ours(source) { source.text.to_lowercase() } else { String::new() };
-    numbered(&text)
-        .flat_map(|(at, line)| OF_THE_WORKSHOP.iter().map(move |word| (at, line, *word)))
-        .filter(|(_, line, word)| line.contains(word))
-        .map(|(at, _, word)| (at, format!("`{word}`: the project speaks of itself alone")))
         .collect()
 }
 
