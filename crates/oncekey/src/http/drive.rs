@@ -276,7 +276,7 @@ fn introduce(parts: &mut Parts, run: &Run) {
     let lease = run.lease();
     let id = lease.id.to_string();
     // Hex digits are always a header value.
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::try_from(id) {
         parts.headers.insert(names::IDEMPOTENCY_RECORD, id);
     }
     parts.headers.insert(names::IDEMPOTENCY_ATTEMPT, HeaderValue::from(lease.attempt));

@@ -278,7 +278,7 @@ pub(super) fn mark_expiry(case: &Case, expires_in: Duration, headers: &mut Heade
     if until > last {
         return;
     }
-    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(until)) {
+    if let Ok(value) = HeaderValue::try_from(httpdate::fmt_http_date(until)) {
         headers.insert(names::IDEMPOTENCY_EXPIRES, value);
     }
 }

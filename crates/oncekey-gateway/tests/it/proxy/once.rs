@@ -274,9 +274,9 @@ async fn o4_an_upload_that_moves_is_not_given_up() {
         wire.send(OK).await;
     })
     .await;
-    let proxy = app.proxy().with_timeout(Duration::from_millis(200));
+    let proxy = app.proxy().with_timeout(Duration::from_secs(1));
     let parts = futures_util::stream::unfold(0, |sent| async move {
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
         let part = Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"part")));
         (sent < 10).then_some((part, sent + 1))
     });
@@ -292,11 +292,12 @@ async fn o4_a_small_upload_that_moves_is_not_given_up_either() {
         wire.send(OK).await;
     })
     .await;
-    let serving = gateway(app.proxy().with_timeout(Duration::from_millis(200)));
+    let serving = gateway(app.proxy().with_timeout(Duration::from_secs(1)));
     let mut wire = Wire::to(serving.address()).await;
     wire.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").await;
     for digit in "0123456789".chars() {
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        // Slow in all, never silent for as long as the time-out.
+        tokio::time::sleep(Duration::from_millis(150)).await;
         wire.send(digit.to_string()).await;
     }
     assert!(wire.message().await.ends_with("ok"));
