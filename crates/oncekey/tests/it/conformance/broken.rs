@@ -450,9 +450,12 @@ impl Recover for Broken {
         let standing = Some(Standing::Unknown);
         let filter = Filter { kind: Some(kind), standing, ..Filter::default() };
         let page = self.inner.list(&filter, None, 10_000).await?;
+        if self.fault == Fault::TakersShare {
+            // A slow store, whose other takers list meanwhile and find the same.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         let mut taken = Vec::new();
         for record in page.records {
-            // Others list meanwhile, and find the same.
             tokio::task::yield_now().await;
             let now = self.clock.now();
             let touched = match &record.state {
