@@ -22,6 +22,16 @@ fn attempt(exchange: &Exchange<'_>) -> String {
     exchange.request.headers.text("idempotency-attempt").unwrap_or_default()
 }
 
+/// An application that answers 201 once the gate is open.
+fn held(gate: &Gate) -> Upstream {
+    let gate = gate.clone();
+    Upstream::start(
+        move |exchange| {
+            if exchange.wait(&gate) { tell(exchange, 201) } else { After::Close }
+        },
+    )
+}
+
 fn tell(exchange: &mut Exchange<'_>, status: u16) -> After {
     let body = format!("run {} attempt {}", exchange.request.number, attempt(exchange));
     exchange.answer(status, &[], body.as_bytes())
@@ -250,13 +260,7 @@ fn o4_an_answer_that_breaks_off_after_its_head_went_out_is_cut_and_unknown() {
 #[test]
 fn o4_at_the_timeout_the_client_is_told_and_a_late_answer_completes_the_record() {
     let gate = Gate::new();
-    let own = gate.clone();
-    let upstream =
-        Upstream::start(
-            move |exchange| {
-                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-            },
-        );
+    let upstream = held(&gate);
     let config = "[upstream]\ntimeout = \"200ms\"\nconnect_timeout = \"100ms\"\n\
                   [defaults]\nin_progress = \"reject\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
@@ -324,17 +328,13 @@ fn l1_a_lease_is_renewed_while_the_handler_runs() {
 #[test]
 fn l6_a_client_that_leaves_during_the_handler_changes_nothing() {
     let gate = Gate::new();
-    let own = gate.clone();
-    let upstream =
-        Upstream::start(
-            move |exchange| {
-                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-            },
-        );
+    let upstream = held(&gate);
     let gateway = Gateway::to(upstream.address()).start();
-    asked(&gateway, "k1").reset();
-    asked(&gateway, "k2").leave();
+    let (first, second) = (asked(&gateway, "k1"), asked(&gateway, "k2"));
+    // A client that leaves before its request was read leaves no claim.
     upstream.wait_for_requests(2);
+    first.reset();
+    second.leave();
     gate.open();
     for key in ["k1", "k2"] {
         let later = keyed(key).reply(gateway.address());

@@ -161,7 +161,7 @@ impl MemoryStore {
         }
         let claimed = self.apply(shard, &claim.id, decision, at.now);
         if other_recipe {
-            recipe::log(claim);
+            events::other_recipe(claim);
         }
         Some(claimed)
     }

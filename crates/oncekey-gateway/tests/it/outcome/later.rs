@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{asked, keyed, tell};
+use super::{asked, held, keyed, tell};
 use crate::rig::{After, Gate, Gateway, Request, Upstream, wait_until};
 
 #[test]
@@ -80,13 +80,7 @@ fn c3_a_mismatch_is_told_of_an_unknown_and_of_a_retried_record() {
 #[test]
 fn u5_a_graceful_stop_finishes_running_work_and_answers_waiters() {
     let gate = Gate::new();
-    let own = gate.clone();
-    let upstream =
-        Upstream::start(
-            move |exchange| {
-                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-            },
-        );
+    let upstream = held(&gate);
     let config = "[defaults]\nin_progress = { wait = \"50s\" }\n";
     let mut gateway = Gateway::to(upstream.address()).config(config).start();
     let mut first = asked(&gateway, "k1");
@@ -127,13 +121,7 @@ fn l2_a_holder_that_stood_still_past_its_lease_still_completes() {
     // Steps: the process is frozen for longer than a lease while the answer and a second request
     // arrive; whichever it sees first, the work is not run again and its answer is kept.
     let gate = Gate::new();
-    let own = gate.clone();
-    let upstream =
-        Upstream::start(
-            move |exchange| {
-                if exchange.wait(&own) { tell(exchange, 201) } else { After::Close }
-            },
-        );
+    let upstream = held(&gate);
     let config = "[defaults]\nlease = \"1s\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let mut first = asked(&gateway, "k1");

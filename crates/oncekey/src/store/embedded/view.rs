@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Moment, Token};
+use crate::events;
 use crate::key::RecordId;
 use crate::record::{Kind, Record, Standing, State, Version};
 use crate::store::{Claim, Claimed, Counts, Waiters, recipe};
@@ -109,7 +110,7 @@ impl View {
         match decision.answer {
             Claimed::Completed { .. } | Claimed::Mismatch { .. } | Claimed::OtherPrincipal => {
                 if recipe::is_other(Some(&record), claim, now) {
-                    recipe::log(claim);
+                    events::other_recipe(claim);
                 }
                 Some(decision.answer)
             }

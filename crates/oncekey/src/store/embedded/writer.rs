@@ -20,7 +20,7 @@ use super::request::{Answer, Call, Request, Take};
 use super::view::View;
 use crate::clock::Stamp;
 use crate::decide::{self, Decision, Moment, Token, Write};
-use crate::events::{Event, Observer};
+use crate::events::{self, Event, Observer};
 use crate::key::RecordId;
 use crate::record::{Lease, LeaseToken, Record, Standing, State, Version};
 use crate::store::{
@@ -124,7 +124,7 @@ impl Writer {
         let record = found.record.as_deref();
         let decision = decide::claim(record, claim, self.token(&claim.token), arrived, at);
         if recipe::is_other(record, claim, at.now) {
-            recipe::log(claim);
+            events::other_recipe(claim);
         }
         let is_new = record.is_none_or(|record| record.gone_at().is_some());
         if matches!(decision.write, Write::Put(_)) && is_new && self.live >= self.max_live {
