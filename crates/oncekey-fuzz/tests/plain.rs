@@ -4,6 +4,7 @@
 //! repeats a run. An input that fails is written to the target folder's `tmp`.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+#![allow(clippy::print_stdout)] // How much was tried is part of the answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
