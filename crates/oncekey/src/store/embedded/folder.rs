@@ -83,7 +83,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 }
 
 /// The folder's format; `None` where there is no store yet.
-fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
+pub(super) fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     let name = path.join("format");
     let found = match read_short(&name) {
         Ok(text) => text.as_deref().and_then(parse),
