@@ -70,6 +70,11 @@ fn x3_any_stored_bytes_are_one_record_or_none() {
 }
 
 #[test]
+fn x3_any_journal_is_read_to_its_last_intact_batch() {
+    run("journal");
+}
+
+#[test]
 fn a3_any_configuration_prints_itself_or_is_refused_with_a_reason() {
     run("config");
 }

@@ -357,4 +357,3 @@ impl Marks {
         first.filter(|_| same && !self.too_many)
     }
 }
-

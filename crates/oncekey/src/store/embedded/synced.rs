@@ -329,4 +329,3 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whoever panicked while holding it left numbers that were each true.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
