@@ -71,6 +71,8 @@ fn changed(body: &[u8], dashed: &[u8], known: [u8; 32]) {
     let longer = [&body[..start + 4], b"z", &body[start + 4..]].concat();
     assert_ne!(digest(&longer, OTHER), Some(known), "a byte of content does not count");
     let next = start + find(&body[start..], dashed).expect("a part ends with a delimiter");
+    let longer = [&body[..next - 2], b"z", &body[next - 2..]].concat();
+    assert_ne!(digest(&longer, OTHER), Some(known), "the last byte of content does not count");
     let twice = [&body[..next], body].concat();
     assert_ne!(digest(&twice, OTHER), Some(known), "a part does not count");
 }

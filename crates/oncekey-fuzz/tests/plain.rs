@@ -97,6 +97,17 @@ fn every_target_is_run_here_and_by_the_fuzzer() {
 }
 
 #[test]
+fn the_configurations_to_start_from_hold_or_do_not_as_their_names_say() {
+    for (name, text) in mutation::seeds("config").unwrap() {
+        let refused = ["slip", "no-toml", "contradiction"].contains(&name.as_str());
+        let text = String::from_utf8(text).unwrap();
+        let file = text.split('\0').next().map(|text| ("oncekey.toml".into(), text.to_owned()));
+        let loaded = oncekey_gateway::config::parse(file, [], &Default::default());
+        assert_eq!(loaded.is_err(), refused, "{name}: {loaded:?}");
+    }
+}
+
+#[test]
 fn the_same_number_makes_the_same_inputs() {
     let seeds = mutation::seeds("json").unwrap();
     let some = |chance| {
