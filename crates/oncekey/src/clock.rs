@@ -87,6 +87,15 @@ impl Skew {
     /// No difference at all.
     pub const NONE: Self = Self::Ahead(Duration::ZERO);
 
+    /// The largest difference at which clocks count as agreeing (L4): a minute.
+    pub const TOLERANCE: Duration = Duration::from_secs(60);
+
+    /// Whether the difference is too large to be anything but a step.
+    #[must_use]
+    pub fn is_off(self) -> bool {
+        self.size() > Self::TOLERANCE
+    }
+
     /// How large the difference is, whichever way.
     #[must_use]
     pub const fn size(self) -> Duration {

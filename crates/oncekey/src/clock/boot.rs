@@ -37,11 +37,18 @@ impl Boot {
 pub(crate) struct Anchor {
     boot: Boot,
     at: Stamp,
+    delete_from: Stamp,
 }
 
 impl Anchor {
-    pub(crate) fn new(boot: Boot, at: Stamp) -> Self {
-        Self { boot, at }
+    /// At `at`, while `boot`; nothing is to be deleted before `delete_from`.
+    pub(crate) fn new(boot: Boot, at: Stamp, delete_from: Stamp) -> Self {
+        Self { boot, at, delete_from }
+    }
+
+    /// Before when nothing is to be deleted.
+    pub(crate) fn delete_from(&self) -> Stamp {
+        self.delete_from
     }
 
     /// The store's time at `boot`, if the machine runs on since the anchor was made.
@@ -51,22 +58,25 @@ impl Anchor {
         (boot.id == self.boot.id).then_some(at)
     }
 
-    /// The stored form: the machine's run, its uptime and the store's time, little-endian.
-    pub(crate) fn encode(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
+    /// The stored form: the machine's run, its uptime, the store's time, and when deleting may
+    /// begin, little-endian.
+    pub(crate) fn encode(&self) -> [u8; 40] {
+        let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&self.boot.id);
         bytes[16..24].copy_from_slice(&self.boot.uptime_micros.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.at.as_micros().to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.at.as_micros().to_le_bytes());
+        bytes[32..].copy_from_slice(&self.delete_from.as_micros().to_le_bytes());
         bytes
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 32] = bytes.try_into().ok()?;
+        let bytes: &[u8; 40] = bytes.try_into().ok()?;
         let (id, numbers) = bytes.split_first_chunk::<16>()?;
-        let (uptime, at) = numbers.split_first_chunk::<8>()?;
-        let (uptime, at) = (u64::from_le_bytes(*uptime), at.try_into().ok()?);
-        let boot = Boot { id: *id, uptime_micros: uptime };
-        Some(Self { boot, at: Stamp(u64::from_le_bytes(at)) })
+        let (numbers, _) = numbers.as_chunks::<8>();
+        let [uptime, at, delete_from] = numbers else { return None };
+        let boot = Boot { id: *id, uptime_micros: u64::from_le_bytes(*uptime) };
+        let stamp = |bytes: &[u8; 8]| Stamp(u64::from_le_bytes(*bytes));
+        Some(Self { boot, at: stamp(at), delete_from: stamp(delete_from) })
     }
 }
 
@@ -80,7 +90,7 @@ mod tests {
 
     #[test]
     fn l4_time_counts_on_while_the_machine_runs_and_not_over_its_restart() {
-        let anchor = Anchor::new(boot("a", "100.50 9.00\n"), Stamp(7_000_000));
+        let anchor = Anchor::new(boot("a", "100.50 9.00\n"), Stamp(7_000_000), Stamp(0));
         assert_eq!(anchor.count_on(boot("a\n", "160.75 9.00")), Some(Stamp(67_250_000)));
         assert_eq!(anchor.count_on(boot("b", "160.75 9.00")), None, "another run");
         assert_eq!(anchor.count_on(boot("a", "99.00 9.00")), None, "it cannot have run backwards");
@@ -88,10 +98,10 @@ mod tests {
 
     #[test]
     fn l4_an_anchor_is_read_back_and_only_whole() {
-        let anchor = Anchor::new(boot("a", "1.00 0.00"), Stamp(3));
+        let anchor = Anchor::new(boot("a", "1.00 0.00"), Stamp(3), Stamp(4));
         assert_eq!(Anchor::decode(&anchor.encode()), Some(anchor));
-        assert_eq!(Anchor::decode(&anchor.encode()[..31]), None);
-        assert_eq!(Anchor::decode(&[0; 33]), None);
+        assert_eq!(Anchor::decode(&anchor.encode()[..39]), None);
+        assert_eq!(Anchor::decode(&[0; 41]), None);
     }
 
     #[test]

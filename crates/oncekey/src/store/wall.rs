@@ -2,19 +2,15 @@
 //!
 //! 1. A store's time is monotonic, so a wall clock that is set moves no lease and no retention.
 //! 2. A step tells that one of both clocks is, or was, wrong. While they are more than
-//!    [`TOLERANCE`] apart nothing is deleted: not what is over, and no unknown request. What is
+//!    [`Skew::TOLERANCE`] apart nothing is deleted: not what is over, and no unknown request. What is
 //!    over still reads as over.
 //! 3. Each step is logged once, whichever way it goes, and so is their agreement afterwards.
 //!    Opening a store takes the clocks as it finds them: from then on they agree.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::clock::{Clock, Skew};
 use crate::events::{Event, Observer};
-
-/// How far the clocks may be apart, and how large a step is worth a word (L4).
-const TOLERANCE: Duration = Duration::from_secs(60);
 
 /// Watches one store's clock against the wall clock.
 #[derive(Debug, Default)]
@@ -27,11 +23,11 @@ impl WallWatch {
     /// Whether the clocks agree; logs what changed since the last look.
     pub(crate) fn agrees(&self, clock: &Clock, observer: &dyn Observer) -> bool {
         let skew = clock.skew();
-        let agrees = skew.size() <= TOLERANCE;
+        let agrees = !skew.is_off();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match (*told, agrees) {
             (None, true) => return true,
-            (Some(last), false) if skew.distance(last) <= TOLERANCE => return false,
+            (Some(last), false) if skew.distance(last) <= Skew::TOLERANCE => return false,
             _ => {}
         }
         *told = (!agrees).then_some(skew);
@@ -56,6 +52,8 @@ impl WallWatch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[derive(Debug, Default)]

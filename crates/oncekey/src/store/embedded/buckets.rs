@@ -165,3 +165,7 @@ pub(super) enum Made {
     Now,
     Before,
 }
+
+#[cfg(test)]
+#[path = "buckets_tests.rs"]
+mod tests;

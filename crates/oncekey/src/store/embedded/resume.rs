@@ -3,8 +3,10 @@
 //! | since the last opening | the store's time | deleting |
 //! |---|---|---|
 //! | the machine ran on | counts on by its uptime; the wall clock does not matter | at once |
-//! | it restarted, the wall clock is ahead | the wall clock, which cannot be told from time that passed | after an hour, unless it is a minute at most |
+//! | it restarted, the wall clock is ahead | the wall clock: nothing else knows | after an hour |
 //! | it restarted, the wall clock is behind | the last moment that was seen | at once |
+//!
+//! The hour counts over further openings. A minute ahead is no reason for it.
 //!
 //! A clock that the caller brought is the caller's to keep right: it is used as it is.
 
@@ -14,8 +16,6 @@ use crate::clock::{Anchor, Boot, Clock, Skew, Stamp};
 
 /// How long nothing is deleted once the wall clock had to be believed: time to see the log.
 const DOUBT: Duration = Duration::from_secs(3600);
-/// A difference of clocks that is worth a word.
-const WORTH_TELLING: Duration = Duration::from_secs(60);
 
 /// A store's clock at its opening.
 pub(super) struct Resumed {
@@ -34,40 +34,33 @@ impl Resumed {
             return Self { clock: clock.clone(), anchor: None, delete_from: Stamp::default() };
         }
         let boot = Boot::read();
-        let counted = last.and_then(|last| last.count_on(boot?));
+        let counted = last.and_then(|last| Some((last.count_on(boot?)?, last.delete_from())));
         let clock = match counted {
-            Some(at) => Clock::starting_at(at.max(seen)),
+            Some((at, _)) => Clock::starting_at(at.max(seen)),
             None => Clock::not_before(seen),
         };
-        let now = clock.now();
-        let delete_from = match (counted, clock.skew_to_wall()) {
-            (Some(_), skew) if skew.size() > WORTH_TELLING => {
-                tracing::warn!(
-                    seconds = skew.seconds(),
-                    "the wall clock was set while the machine ran: the store's time goes on \
-                     without it"
-                );
-                now
-            }
-            (None, Skew::Behind(by)) if by > WORTH_TELLING => {
-                tracing::warn!(
-                    seconds = by.as_secs(),
-                    "the wall clock is behind what this store has seen: the store's time goes on \
-                     from there"
-                );
-                now
-            }
-            (None, _) if seen > Stamp::default() && now.since(seen) > WORTH_TELLING => {
-                tracing::warn!(
-                    seconds = now.since(seen).as_secs(),
-                    "the machine was restarted, and the store believes its wall clock that this \
-                     much time has passed: nothing is deleted for an hour, in case it is wrong"
-                );
+        let (now, off) = (clock.now(), clock.skew_to_wall());
+        let delete_from = match counted {
+            Some((_, delete_from)) => delete_from,
+            None if seen > Stamp::default() && now.since(seen) > Skew::TOLERANCE => {
                 now.after(DOUBT)
             }
-            _ => now,
+            None => now,
         };
-        let anchor = boot.map(|boot| Anchor::new(boot, now));
+        if off.is_off() {
+            tracing::warn!(
+                wall_clock_ahead_seconds = off.seconds(),
+                "the wall clock is not where this store's time is: the store goes on by its own"
+            );
+        }
+        if delete_from > now {
+            tracing::warn!(
+                later_by_seconds = now.since(seen).as_secs(),
+                "how much time has passed since this store was open is known from the wall clock \
+                 alone: nothing is deleted in the first hour, in case it is wrong"
+            );
+        }
+        let anchor = boot.map(|boot| Anchor::new(boot, now, delete_from));
         Self { clock, anchor, delete_from }
     }
 }
