@@ -11,9 +11,9 @@
 //!    [`EmbeddedStore::failed`] says so, for the process to stop (X7).
 //! 6. The store's time never runs backwards, not even over a restart with a clock set back. While
 //!    the machine runs on, it counts on through the time that the store was closed, wherever the
-//!    wall clock was set meanwhile. Only after a restart of the machine must the wall clock be
-//!    believed: a store finds itself later by as much as that says, and deletes nothing in its first
-//!    hour then, in case it says too much (L4).
+//!    wall clock was set meanwhile. Only after a restart of the machine is the wall clock believed:
+//!    the store is later then by as much as that says, and deletes nothing in its first hour, in
+//!    case it says too much (L4).
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};

@@ -7,7 +7,7 @@
 //! 3. Unknown requests shrink and end by the batch (U3), like any other write. What is due is found
 //!    beside the writer and decided again by it.
 //! 4. Nothing is deleted while the wall clock has stepped away from the store's (L4), nor in the
-//!    first hour after an opening that had to believe the wall clock about how much time has passed.
+//!    first hour after an opening that had to believe the wall clock about how much time passed.
 
 use std::sync::Arc;
 use std::time::Duration;

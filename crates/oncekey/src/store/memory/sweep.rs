@@ -21,9 +21,9 @@ const SWEPT_AT_ONCE: usize = 128;
 #[derive(Default)]
 pub(super) struct Swept {
     /// Those that are gone.
-    ended: Vec<Box<Record>>,
+    ended: Vec<Record>,
     /// Those that a smaller record took the place of.
-    shrunk: Vec<Box<Record>>,
+    shrunk: Vec<Record>,
 }
 
 impl Swept {
@@ -122,13 +122,13 @@ impl MemoryStore {
                 let left = size(&smaller);
                 if let Some(old) = shard.put(id, smaller) {
                     self.bytes.fetch_sub(size(&old) - left, Ordering::Relaxed);
-                    swept.shrunk.push(old);
+                    swept.shrunk.push(*old);
                 }
             }
             Sweep::End => {
                 if let Some(old) = shard.take(&id) {
                     self.forget(&old);
-                    swept.ended.push(old);
+                    swept.ended.push(*old);
                 }
             }
         }
