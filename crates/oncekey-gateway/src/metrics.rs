@@ -2,6 +2,7 @@
 //!
 //! Handles are made once at start: on the path of a request there is nothing but atomics.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use oncekey::events::{ClaimResult, Event, Observer, RunEnd};
@@ -24,6 +25,8 @@ pub struct Metrics {
     waiting: Gauge,
     unknown: Counter,
     lost: Counter,
+    unknown_ended: Counter,
+    clock_skew: Gauge<f64, AtomicU64>,
     claim_seconds: Histogram,
     run_seconds: Histogram,
     batch: Histogram,
@@ -61,6 +64,8 @@ impl Metrics {
             waiting: Gauge::default(),
             unknown: Counter::default(),
             lost: Counter::default(),
+            unknown_ended: Counter::default(),
+            clock_skew: Gauge::default(),
             claim_seconds: latency(),
             run_seconds: latency(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
@@ -78,6 +83,11 @@ impl Metrics {
         r.register("waiters", "Requests that wait for another's run", self.waiting.clone());
         r.register("became_unknown", "Runs whose end nobody knows", self.unknown.clone());
         r.register("lease_lost", "Runs whose lease was somebody else's", self.lost.clone());
+        let help = "Unknown requests that were forgotten at their horizon";
+        r.register("unknown_ended", help, self.unknown_ended.clone());
+        let help = "How far the wall clock is ahead of the store's; while it is not 0, nothing is \
+                    purged";
+        r.register_with_unit("wall_clock_skew", help, Unit::Seconds, self.clock_skew.clone());
         let help = "From a request's arrival to the answer of its claim, waiting included";
         r.register_with_unit("claim", help, Unit::Seconds, self.claim_seconds.clone());
         let help = "From a run's start to its stored end";
@@ -137,6 +147,12 @@ impl Observer for Metrics {
             Event::WaitEnded => {
                 self.waiting.dec();
             }
+            Event::UnknownEnded => {
+                self.unknown_ended.inc();
+            }
+            Event::WallClock(skew) => {
+                self.clock_skew.set(if skew.is_off() { skew.seconds() } else { 0.0 });
+            }
             // A batch is far below what a float can count.
             #[allow(clippy::cast_precision_loss)]
             Event::StoreBatch(size) => self.batch.observe(size as f64),
@@ -147,6 +163,8 @@ impl Observer for Metrics {
 
 #[cfg(test)]
 mod tests {
+    use oncekey::clock::Skew;
+
     use super::*;
 
     #[test]
@@ -166,6 +184,8 @@ mod tests {
         metrics.note(Event::RunStarted);
         metrics.note(Event::LeaseLost);
         metrics.note(Event::StoreBatch(3));
+        metrics.note(Event::UnknownEnded);
+        metrics.note(Event::WallClock(Skew::Behind(Duration::from_secs(90))));
         let text = metrics.text().expect("text");
         for line in [
             "oncekey_claims_total{result=\"replayed\"} 1",
@@ -173,8 +193,13 @@ mod tests {
             "oncekey_runs_in_progress 0",
             "oncekey_lease_lost_total 1",
             "oncekey_store_batch_size_sum 3.0",
+            "oncekey_unknown_ended_total 1",
+            "oncekey_wall_clock_skew_seconds -90.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        metrics.note(Event::WallClock(Skew::Ahead(Duration::from_secs(9))));
+        let text = metrics.text().expect("text");
+        assert!(text.contains("oncekey_wall_clock_skew_seconds 0.0"), "they agree\n{text}");
     }
 }

@@ -73,7 +73,8 @@ pub mod rule {
     pub use super::recovery::{taken_by_one, taken_only_when_due};
     pub use super::retention::{
         completed_holds_for_retention, expired_is_absent_or_tombstone, purge_spares_the_living,
-        store_clock, unknown_outlives_retention,
+        shrunk_unknown_is_told, store_clock, unknown_ends_after_its_horizon,
+        unknown_outlives_retention,
     };
     pub use super::waiting::{hot_key_slows_no_other, no_wakeup_is_lost, waiter_is_woken};
 }
@@ -195,7 +196,8 @@ macro_rules! conformance_tests {
             one_winner claim_again_with_same_token released_token_stays_dead
             principal_then_fingerprint outcome_once late_complete_decides_unknown
             stale_token_is_lost attempt_counts_runs retry_keeps_fingerprint unknown_is_told
-            unknown_outlives_retention completed_holds_for_retention
+            unknown_outlives_retention unknown_ends_after_its_horizon shrunk_unknown_is_told
+            completed_holds_for_retention
             expired_is_absent_or_tombstone release_forgets store_clock failure_is_not_permission
             bounds waiter_is_woken no_wakeup_is_lost hot_key_slows_no_other
             purge_spares_the_living works_behind_arc_dyn

@@ -17,6 +17,9 @@
 
 use std::time::Duration;
 
+mod sweep;
+
+pub use self::sweep::{SHRINK_AFTER, Sweep, due, sweep, unknown_since};
 use crate::clock::Stamp;
 use crate::fingerprint::Relation;
 use crate::record::{

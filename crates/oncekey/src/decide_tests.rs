@@ -11,6 +11,8 @@ mod holder;
 mod people;
 #[path = "decide_tests/sequences_tests.rs"]
 mod sequences;
+#[path = "decide_tests/sweep_tests.rs"]
+mod sweeping;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);

@@ -14,7 +14,8 @@
 //! 6. **The store's clock decides** (L4). Only durations cross this trait.
 //! 7. **No key slows another** (C6). A conflict is a success of the call.
 //! 8. **The living are spared** (T1, U4). A record in progress or unknown is never expired, evicted
-//!    or purged.
+//!    or purged, but for an unknown request beyond its horizon (U3): a purge deletes it and logs
+//!    that it did. No claim does, however late the purge comes.
 //!
 //! Expected answers are values; only trouble is a [`StoreError`]. What may be written is decided
 //! by [`decide`](crate::decide) alone: a backend reads what is there, asks, and writes the answer
@@ -39,6 +40,7 @@ pub mod embedded;
 pub mod memory;
 pub(crate) mod recipe;
 mod waiters;
+mod wall;
 
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
@@ -47,6 +49,7 @@ pub use memory::MemoryStore;
 pub use bounds::MAX_OUTCOME;
 pub(crate) use dead::DeadTokens;
 pub(crate) use waiters::{Look, Waiters};
+pub(crate) use wall::WallWatch;
 
 /// A keyed record, guarded by a fenced lease, with one write-once outcome.
 ///
@@ -89,7 +92,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads without claiming. A record whose time is over reads as absent.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
 
-    /// Deletes up to `limit` expired records and says how many it deleted.
+    /// Deletes up to `limit` records that time has ended, and says about how many it deleted: zero
+    /// once none is left. Takes the memo of requests that have been unknown for long, too. What
+    /// [`decide::sweep`](crate::decide::sweep) says of each record is done, and claims go on
+    /// meanwhile (T3). Deletes nothing while the wall clock has stepped away from the store's (L4).
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -155,14 +161,16 @@ pub struct Claim {
     pub token: LeaseToken,
     /// How long the lease lasts without renewal.
     pub lease: Duration,
-    /// How long the record is kept at least once it is unknown (U3).
+    /// How long the record is kept at least, from the moment it became unknown (U3).
     pub horizon: Duration,
     /// What to do about an unknown record.
     pub on_unknown: OnUnknown,
     /// How long ago the request arrived. A run that ended since then, in `retry` or unknown, is
     /// not started again by this claim (C4): the request was there while it ran.
     pub age: Duration,
-    /// What recovery needs to know about the work, at most [`Record::MAX_MEMO`] bytes.
+    /// What recovery needs to know about the work, at most [`Record::MAX_MEMO`] bytes. That of a
+    /// request goes once it has been unknown for
+    /// [`SHRINK_AFTER`](crate::decide::SHRINK_AFTER).
     pub memo: Bytes,
 }
 

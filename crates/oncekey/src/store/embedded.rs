@@ -9,7 +9,11 @@
 //!    write (C5).
 //! 5. A failed write or sync ends the store: every later call gets an error, and
 //!    [`EmbeddedStore::failed`] says so, for the process to stop (X7).
-//! 6. The store's time never runs backwards, not even over a restart with a clock set back.
+//! 6. The store's time never runs backwards, not even over a restart with a clock set back. While
+//!    the machine runs on, it counts on through the time that the store was closed, wherever the
+//!    wall clock was set meanwhile. Only after a restart of the machine is the wall clock believed:
+//!    the store is later then by as much as that says, and deletes nothing in its first hour, in
+//!    case it says too much (L4).
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};
@@ -49,7 +53,7 @@ use crate::key::RecordId;
 use crate::record::{Kind, Lease, Outcome, Record, Retention, Version};
 use crate::store::{
     By, Change, Changed, Claim, Claimed, Counts, Cursor, DeadTokens, Ending, Filter, Held, Inspect,
-    Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, bounds,
+    Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, WallWatch, bounds,
 };
 
 mod batch;
@@ -61,6 +65,8 @@ mod listing;
 mod mailbox;
 mod open;
 mod request;
+mod resume;
+mod sweep;
 mod view;
 mod writer;
 
@@ -145,7 +151,7 @@ impl EmbeddedStore {
         let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
         // The folder is ours and the engine has not looked: whoever must judge the journals as
         // the last process left them does it here, for the engine cuts off what it cannot read.
-        let Opened { view, buckets, secret, mark, live } =
+        let Opened { view, buckets, secret, mark, live, delete_from } =
             open::open(&folder.database(), &options, deleted)?;
         let writer = Writer {
             view: Arc::clone(&view),
@@ -155,6 +161,8 @@ impl EmbeddedStore {
             max_live: options.max_live,
             live,
             dead: DeadTokens::default(),
+            wall: WallWatch::default(),
+            delete_from,
             batch: Batch::default(),
             scratch: Vec::new(),
         };
@@ -303,7 +311,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError> {
-        self.ask(|reply| Request::Purge { limit, reply }).await
+        self.purge(limit).await
     }
 }
 
@@ -353,9 +361,11 @@ impl Recover for EmbeddedStore {
         limit: usize,
     ) -> Result<Vec<(Record, Lease)>, StoreError> {
         let at = Moment { now: self.view.clock.now(), next: Version::ABSENT };
-        let may =
-            |record: &Record| decide::recover(record, stale_for, ttl, max_attempts, at).is_some();
-        let candidates = self.view.recoverable(kind, limit, may);
+        let may = |record: &Record| {
+            record.kind == kind
+                && decide::recover(record, stale_for, ttl, max_attempts, at).is_some()
+        };
+        let candidates = self.view.find_live(limit, may);
         if candidates.is_empty() {
             return Ok(Vec::new());
         }

@@ -5,6 +5,7 @@
 mod cases;
 mod cases_answers;
 mod cases_keys;
+mod cases_time;
 #[cfg(feature = "conformance")]
 mod conformance;
 #[cfg(feature = "embedded")]
@@ -15,6 +16,8 @@ mod embedded_crash;
 mod embedded_format;
 #[cfg(feature = "embedded")]
 mod embedded_open;
+#[cfg(feature = "embedded")]
+mod embedded_sweep;
 #[cfg(feature = "embedded")]
 mod embedded_time;
 mod engine;

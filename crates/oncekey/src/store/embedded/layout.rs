@@ -1,7 +1,7 @@
 //! How records lie in the storage engine: names, keys, and the options they were measured with.
 //!
 //! ```text
-//! meta          secret, epoch
+//! meta          secret, epoch, clock
 //! live          records in progress and unknown, by id
 //! ended-CC-N    records that ended, by id: class CC, bucket N
 //! ended-ever    records that are kept for ever
@@ -38,6 +38,7 @@ pub(super) const MARK: &[u8] = b"mark";
 /// Keys in [`META`].
 pub(super) const SECRET: &[u8] = b"secret";
 pub(super) const EPOCH: &[u8] = b"epoch";
+pub(super) const ANCHOR: &[u8] = b"clock";
 
 const PREFIX: &str = "ended-";
 const EVER: &str = "ever";

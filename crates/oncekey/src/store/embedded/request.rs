@@ -34,7 +34,22 @@ pub(super) enum Request {
     Get { id: RecordId, reply: Reply<Option<Arc<Record>>> },
     Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
     Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
-    Purge { limit: usize, reply: Reply<usize> },
+    Purge { reply: Reply<Purged> },
+    Sweep { ids: Vec<RecordId>, reply: Reply<Option<usize>> },
+}
+
+/// What one step of a purge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purged {
+    /// It deleted a bucket.
+    Bucket {
+        /// About how many records that held.
+        records: usize,
+    },
+    /// The files of the last one are still being removed.
+    Later,
+    /// No bucket is over, or none may be deleted now.
+    Nothing,
 }
 
 /// Which unknown records recovery wants.
@@ -53,8 +68,9 @@ pub(super) enum Answer {
     Get(Reply<Option<Arc<Record>>>, Result<Option<Arc<Record>>, StoreError>),
     Change(Reply<Changed>, Result<Changed, StoreError>),
     Take(Reply<Vec<(Record, Lease)>>, Vec<(Record, Lease)>),
-    /// Answered when the batch is through: deleting buckets is no part of it.
-    Purge(Reply<usize>, usize),
+    /// Answered when the batch is through: deleting a bucket is no part of it.
+    Purge(Reply<Purged>, Purged),
+    Sweep(Reply<Option<usize>>, Option<usize>),
 }
 
 impl Answer {
@@ -66,7 +82,8 @@ impl Answer {
             Self::Get(reply, result) => drop(reply.send(result)),
             Self::Change(reply, result) => drop(reply.send(result)),
             Self::Take(reply, taken) => drop(reply.send(Ok(taken))),
-            Self::Purge(reply, count) => drop(reply.send(Ok(count))),
+            Self::Purge(reply, purged) => drop(reply.send(Ok(purged))),
+            Self::Sweep(reply, ended) => drop(reply.send(Ok(ended))),
         }
     }
 
@@ -79,6 +96,7 @@ impl Answer {
             Self::Change(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Sweep(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
         }
     }
 }
@@ -103,7 +121,8 @@ impl Request {
             Self::Get { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Change { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
-            Self::Purge { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Purge { reply } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Sweep { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
         }
     }
 }

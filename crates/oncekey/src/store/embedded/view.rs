@@ -18,7 +18,7 @@ use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Moment, Token};
 use crate::events;
 use crate::key::RecordId;
-use crate::record::{Kind, Record, Standing, State, Version};
+use crate::record::{Record, Standing, State, Version};
 use crate::store::{Claim, Claimed, Counts, Waiters, recipe};
 
 /// Shards of the live map: enough that readers seldom meet the writer.
@@ -153,16 +153,15 @@ impl View {
         counts
     }
 
-    /// Up to `limit` records that recovery may take, as far as can be told from here.
-    pub(super) fn recoverable(
+    /// Up to `limit` live records that `wanted` picks.
+    pub(super) fn find_live(
         &self,
-        kind: Kind,
         limit: usize,
-        may: impl Fn(&Record) -> bool,
+        wanted: impl Fn(&Record) -> bool,
     ) -> Vec<RecordId> {
         let mut ids = Vec::new();
         self.each_live(|record| {
-            if ids.len() < limit && record.kind == kind && may(record) {
+            if ids.len() < limit && wanted(record) {
                 ids.push(record.id);
             }
         });

@@ -16,7 +16,7 @@ use super::batch::{Batch, Found, Place, Reach};
 use super::buckets::{Buckets, LookError};
 use super::layout::{Bucket, Mark};
 use super::mailbox::Mailbox;
-use super::request::{Answer, Call, Request, Take};
+use super::request::{Answer, Call, Purged, Request, Take};
 use super::view::View;
 use crate::clock::Stamp;
 use crate::decide::{self, Decision, Moment, Token, Write};
@@ -24,7 +24,7 @@ use crate::events::{self, Event, Observer};
 use crate::key::RecordId;
 use crate::record::{Lease, LeaseToken, Record, Standing, State, Version};
 use crate::store::{
-    By, Change, Changed, Claim, Claimed, DeadTokens, StoreError, StoreErrorKind, recipe,
+    By, Change, Changed, Claim, Claimed, DeadTokens, StoreError, StoreErrorKind, WallWatch, recipe,
 };
 
 /// The most calls in one batch.
@@ -44,6 +44,9 @@ pub(super) struct Writer {
     /// How many records are live, those of the batch counted.
     pub(super) live: usize,
     pub(super) dead: DeadTokens,
+    pub(super) wall: WallWatch,
+    /// Nothing is deleted before.
+    pub(super) delete_from: Stamp,
     pub(super) batch: Batch,
     pub(super) scratch: Vec<u8>,
 }
@@ -114,7 +117,8 @@ impl Writer {
                 Answer::Change(reply, self.change(id, seen, &change, &by))
             }
             Request::Take { wish, reply } => Answer::Take(reply, self.take(&wish)),
-            Request::Purge { limit, reply } => Answer::Purge(reply, limit),
+            Request::Purge { reply } => Answer::Purge(reply, Purged::Later),
+            Request::Sweep { ids, reply } => Answer::Sweep(reply, self.sweep(&ids)),
         }
     }
 
@@ -196,7 +200,7 @@ impl Writer {
     }
 
     /// The record as the batch and the store have it.
-    fn look(&self, id: &RecordId, now: Stamp) -> Result<Found, StoreError> {
+    pub(super) fn look(&self, id: &RecordId, now: Stamp) -> Result<Found, StoreError> {
         if let Some(found) = self.batch.get(id) {
             return Ok(found.clone());
         }
@@ -258,7 +262,7 @@ impl Writer {
     }
 
     /// Keeps count of the live records: so many left them, so many came.
-    fn count(&mut self, left: usize, came: usize) {
+    pub(super) fn count(&mut self, left: usize, came: usize) {
         self.live = (self.live + came).saturating_sub(left);
     }
 
@@ -284,6 +288,8 @@ impl Writer {
             Ok(writes) => {
                 if writes > 0 {
                     self.mark = mark;
+                    // Here, so that a step is told while the store is used, not hours later (L4).
+                    self.wall.agrees(&self.view.clock, &*self.observer);
                     self.observer.note(Event::StoreBatch(writes));
                 }
                 self.settle();
@@ -319,7 +325,7 @@ impl Writer {
         let mut rung: Vec<Arc<Mailbox>> = Vec::new();
         for (from, answer) in answers.drain(..) {
             match (from, answer) {
-                (_, Answer::Purge(reply, limit)) => self.purge(reply, limit),
+                (_, Answer::Purge(reply, _)) => self.purge(reply),
                 (None, answer) => answer.send(),
                 (Some(mailbox), answer) => {
                     mailbox.put(answer);
@@ -337,25 +343,8 @@ impl Writer {
         }
     }
 
-    fn purge(&mut self, reply: super::request::Reply<usize>, limit: usize) {
-        match self.buckets.delete_over(self.view.clock.now(), limit) {
-            Ok(deleted) => {
-                let records = deleted.records;
-                if !deleted.is_empty() {
-                    self.view.set_keyspaces(self.buckets.keyspaces());
-                    self.buckets.hand_over(deleted);
-                }
-                Answer::Purge(reply, records).send();
-            }
-            Err(error) => {
-                self.fail(&error);
-                Answer::Purge(reply, 0).fail(StoreErrorKind::Unavailable);
-            }
-        }
-    }
-
     /// The store has failed, for as long as it is open.
-    fn fail(&mut self, error: &fjall::Error) {
+    pub(super) fn fail(&mut self, error: &fjall::Error) {
         tracing::error!(%error, "the store cannot write and serves nothing any more");
         self.view.failed.cancel();
         // Refused before anything was written, or anything between nothing and all of it.
