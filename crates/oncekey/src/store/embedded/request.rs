@@ -35,6 +35,8 @@ pub(super) enum Request {
     Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
     Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
     Purge { limit: usize, reply: Reply<usize> },
+    /// Nothing: the guard wants the writer to look at the disk.
+    Wake,
 }
 
 /// Which unknown records recovery wants.
@@ -55,6 +57,8 @@ pub(super) enum Answer {
     Take(Reply<Vec<(Record, Lease)>>, Vec<(Record, Lease)>),
     /// Answered when the batch is through: deleting buckets is no part of it.
     Purge(Reply<usize>, usize),
+    /// Nobody asked.
+    Nothing,
 }
 
 impl Answer {
@@ -67,6 +71,7 @@ impl Answer {
             Self::Change(reply, result) => drop(reply.send(result)),
             Self::Take(reply, taken) => drop(reply.send(Ok(taken))),
             Self::Purge(reply, count) => drop(reply.send(Ok(count))),
+            Self::Nothing => {}
         }
     }
 
@@ -79,6 +84,7 @@ impl Answer {
             Self::Change(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Nothing => {}
         }
     }
 }
@@ -104,6 +110,7 @@ impl Request {
             Self::Change { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Wake => {}
         }
     }
 }
