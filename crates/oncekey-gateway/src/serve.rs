@@ -6,6 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Exit, ServeArgs};
 use crate::config::{self, LoadError, Loaded, Origin, Place, Severity};
+use crate::files::{self, Share};
 use crate::gateway::{Gateway, StartError, data_folder};
 use crate::{folder, logs};
 
@@ -58,6 +59,16 @@ async fn serve(args: &ServeArgs, loaded: Loaded) -> Exit {
     {
         tracing::warn!(folder = %folder.display(), "THE DATA FOLDER IS NOT SAFE: {doubt}");
     }
+    files::raise();
+    let share = Share::now();
+    if let (Some(wanted), Some(limit)) = (share.wanted(), share.limit) {
+        tracing::warn!(
+            limit,
+            wanted,
+            clients = share.clients,
+            "few files may be open: raise the limit (ulimit -n, LimitNOFILE) for more clients"
+        );
+    }
     let signals = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -99,8 +110,13 @@ async fn until_stopped(
             () = gateway.store_failed() => {
                 // Nothing is retried on a doubtful file (X7).
                 gateway.fail();
-                tracing::error!("the store failed: the process ends; see the message before");
-                return Exit::Trouble;
+                match gateway.failure() {
+                    Some(failure) => tracing::error!("the process ends: {failure}"),
+                    None => tracing::error!("the process ends: the store failed"),
+                }
+                // At once: a write that hangs must not hold up the end, and whatever else is
+                // dropped on the way might wait for it.
+                std::process::exit(Exit::Trouble.code().into());
             }
         }
     }

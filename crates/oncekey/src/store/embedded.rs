@@ -182,10 +182,8 @@ impl EmbeddedStore {
         let Opened { view, buckets, secret, mark, live } =
             open::open(&folder.database(), &options, deleted)?;
         let io = |error| OpenError::io(path.as_ref(), error);
-        let bounds = Bounds {
-            reserve: options.reserve_bytes,
-            most: options.max_bytes.unwrap_or(u64::MAX),
-        };
+        let bounds =
+            Bounds { reserve: options.reserve_bytes, most: options.max_bytes.unwrap_or(u64::MAX) };
         let parts = [folder.lock_file(), folder.database()];
         let mut watch = Watch::new(path.as_ref(), parts, bounds).map_err(io)?;
         // Before the first claim: a disk that is full already takes none.
@@ -281,9 +279,7 @@ impl EmbeddedStore {
         match self.view.failure() {
             None if self.view.is_healthy() => Ok(()),
             None => Err(StoreError::new(StoreErrorKind::Unavailable)),
-            Some(failure) => {
-                Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone()))
-            }
+            Some(failure) => Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone())),
         }
     }
 

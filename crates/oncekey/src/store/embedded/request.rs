@@ -27,14 +27,47 @@ pub(super) struct Call {
 
 /// What is asked, with the way back to its caller.
 pub(super) enum Request {
-    Claim { claim: Box<Claim>, arrived: Stamp, reply: Reply<Claimed> },
-    Renew { lease: Lease, ttl: Duration, note: Option<Note>, reply: Reply<Held> },
-    Complete { lease: Lease, outcome: Outcome, keep: Retention, reply: Reply<Held> },
-    End { lease: Lease, how: Ending, reply: Reply<Held> },
-    Get { id: RecordId, reply: Reply<Option<Arc<Record>>> },
-    Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
-    Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
-    Purge { limit: usize, reply: Reply<usize> },
+    Claim {
+        claim: Box<Claim>,
+        arrived: Stamp,
+        reply: Reply<Claimed>,
+    },
+    Renew {
+        lease: Lease,
+        ttl: Duration,
+        note: Option<Note>,
+        reply: Reply<Held>,
+    },
+    Complete {
+        lease: Lease,
+        outcome: Outcome,
+        keep: Retention,
+        reply: Reply<Held>,
+    },
+    End {
+        lease: Lease,
+        how: Ending,
+        reply: Reply<Held>,
+    },
+    Get {
+        id: RecordId,
+        reply: Reply<Option<Arc<Record>>>,
+    },
+    Change {
+        id: RecordId,
+        seen: Version,
+        change: Change,
+        by: By,
+        reply: Reply<Changed>,
+    },
+    Take {
+        wish: Take,
+        reply: Reply<Vec<(Record, Lease)>>,
+    },
+    Purge {
+        limit: usize,
+        reply: Reply<usize>,
+    },
     /// Nothing: the guard wants the writer to look at the disk.
     Wake,
 }

@@ -86,7 +86,12 @@ pub(super) struct Seen {
 impl Default for Seen {
     fn default() -> Self {
         let zero = AtomicU64::default;
-        Self { room: AtomicU8::new(0), free: AtomicU64::new(NO_FIGURE), used: zero(), reserve: zero() }
+        Self {
+            room: AtomicU8::new(0),
+            free: AtomicU64::new(NO_FIGURE),
+            used: zero(),
+            reserve: zero(),
+        }
     }
 }
 
@@ -213,7 +218,8 @@ impl Watch {
 /// How much room there is: free bytes and how many are kept in reserve, used bytes and how many
 /// may be.
 fn judge(before: Room, (free, reserve): (u64, u64), (used, most): (u64, u64)) -> Room {
-    let below = |line: u64, was: bool| free < if was { line.saturating_add(line / 8) } else { line };
+    let below =
+        |line: u64, was: bool| free < if was { line.saturating_add(line / 8) } else { line };
     let was_full = before != Room::Open;
     let bound = if was_full { most - most / 8 } else { most };
     if below(reserve / 4, before == Room::Critical) {
