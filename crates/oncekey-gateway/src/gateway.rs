@@ -207,12 +207,13 @@ impl Gateway {
         &self.config
     }
 
-    /// Returns when the store has failed: nothing can be promised from then on (X7).
-    pub async fn store_failed(&self) {
-        self.store_failed.cancelled().await;
+    /// Cancelled when the store has failed: nothing can be promised from then on (X7).
+    #[must_use]
+    pub fn store_failed(&self) -> CancellationToken {
+        self.store_failed.clone()
     }
 
-    /// Why the store failed, once [`store_failed`](Self::store_failed) has returned.
+    /// Why the store failed, once [`store_failed`](Self::store_failed) is cancelled.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.embedded.as_ref().and_then(|store| store.failure())

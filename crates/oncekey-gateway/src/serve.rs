@@ -102,12 +102,13 @@ async fn until_stopped(
     mut gateway: Gateway,
     (mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal),
 ) -> Exit {
+    let failed = gateway.store_failed();
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => reload(args, &mut gateway),
-            () = gateway.store_failed() => {
+            () = failed.cancelled() => {
                 // Nothing is retried on a doubtful file (X7).
                 gateway.fail();
                 match gateway.failure() {
@@ -124,6 +125,10 @@ async fn until_stopped(
     let cut = gateway.stop().await;
     if cut > 0 {
         tracing::warn!(cut, "runs were cut off: their outcome is unknown");
+    }
+    if failed.is_cancelled() {
+        tracing::error!("the store failed while the process was stopping; see the message before");
+        std::process::exit(Exit::Trouble.code().into());
     }
     tracing::info!("stopped");
     Exit::Done

@@ -252,7 +252,7 @@ impl EmbeddedStore {
     /// has to end (X7).
     #[must_use]
     pub fn failed(&self) -> CancellationToken {
-        self.view.failed.clone()
+        self.view.failed()
     }
 
     /// Why it failed, once [`failed`](Self::failed) is cancelled.
@@ -277,8 +277,7 @@ impl EmbeddedStore {
     /// the next process may see less.
     fn is_open(&self) -> Result<(), StoreError> {
         match self.view.failure() {
-            None if self.view.is_healthy() => Ok(()),
-            None => Err(StoreError::new(StoreErrorKind::Unavailable)),
+            None => Ok(()),
             Some(failure) => Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone())),
         }
     }

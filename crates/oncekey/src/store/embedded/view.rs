@@ -34,8 +34,8 @@ const ENTRY: usize = 384;
 pub(super) struct View {
     pub(super) clock: Clock,
     pub(super) waiters: Waiters,
-    /// Cancelled once the store has failed.
-    pub(super) failed: CancellationToken,
+    /// Cancelled once the store has failed, which is after [`failure`](Self::failure) says why.
+    failed: CancellationToken,
     failure: OnceLock<Failure>,
     pub(super) pulse: Pulse,
     pub(super) space: Seen,
@@ -208,14 +208,19 @@ impl View {
         self.failed.cancel();
     }
 
-    /// Why the store failed.
+    /// Cancelled once the store has failed.
+    pub(super) fn failed(&self) -> CancellationToken {
+        self.failed.clone()
+    }
+
+    /// Why the store failed. Asks no lock: every call of a caller looks here.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failure.get()
     }
 
     /// Whether the store still writes.
     pub(super) fn is_healthy(&self) -> bool {
-        !self.failed.is_cancelled()
+        self.failure.get().is_none()
     }
 
     fn shard(&self, id: &RecordId) -> MutexGuard<'_, Live> {

@@ -82,6 +82,8 @@ impl Writer {
             let mut bytes = 0;
             for Call { request, from } in calls.drain(..) {
                 bytes += request.size();
+                // Looking records up on a slow disk is progress, too.
+                self.view.pulse.step();
                 let answer = self.decide(request);
                 self.batch.answers.push((from, answer));
                 if bytes >= MAX_BATCH_BYTES {
