@@ -13,8 +13,8 @@
 //! 5. **A claim whose answer never came** is taken back under its token until that is answered
 //!    (C2).
 //! 6. **An ending that cannot be stored** keeps being tried in the background, within a bound of
-//!    memory (O6). Where the store has no room for the whole outcome, what must not be lost of it is
-//!    kept (X5).
+//!    memory (O6). Where the store has no room for the whole outcome, what must not be lost of it
+//!    is kept (X5).
 //!
 //! The engine knows no HTTP: an outcome is bytes to it.
 

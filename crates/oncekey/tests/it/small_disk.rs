@@ -12,7 +12,7 @@ pub(crate) struct SmallDisk {
 
 impl SmallDisk {
     /// So many MiB. `None` where this user may not mount.
-    #[allow(clippy::print_stdout)] // Whoever reads the test's output must see that it was not tried.
+    #[allow(clippy::print_stdout)] // The output must say that it was not tried.
     pub(crate) fn mount(mib: u64) -> Option<Self> {
         let at = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
