@@ -106,6 +106,12 @@ impl Listener {
         self.address
     }
 
+    /// How many workers there will be.
+    #[must_use]
+    pub fn workers(&self) -> NonZeroUsize {
+        self.settings.workers
+    }
+
     /// Starts the workers. `make` is called once in each, inside its runtime, with its number.
     ///
     /// The service is called without being asked whether it is ready: it must always be.

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use oncekey::events::{ClaimResult, Event, Observer, RunEnd};
+use oncekey::store::embedded::{Room, Space};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -27,6 +28,7 @@ pub struct Metrics {
     lost: Counter,
     unknown_ended: Counter,
     clock_skew: Gauge<f64, AtomicU64>,
+    lessened: Counter,
     claim_seconds: Histogram,
     run_seconds: Histogram,
     batch: Histogram,
@@ -34,6 +36,11 @@ pub struct Metrics {
     pub unknown_records: Gauge<i64>,
     /// Records in progress in the store.
     pub held_records: Gauge<i64>,
+    unstored: Gauge<i64>,
+    free: Gauge<i64>,
+    used: Gauge<i64>,
+    reserve: Gauge<i64>,
+    rooms: Vec<(Room, Gauge<i64>)>,
 }
 
 impl Default for Metrics {
@@ -51,6 +58,10 @@ impl Metrics {
         registry.register("claims", "Claims by their result", claims.clone());
         let ends = Family::<Labels, Counter>::default();
         registry.register("runs", "Ended runs by how they ended", ends.clone());
+        let rooms = Family::<Labels, Gauge<i64>>::default();
+        let help = "Whether the embedded store takes everything (open), no new keys (full), or no \
+                    large answers either (critical)";
+        registry.register("store_room", help, rooms.clone());
         let latency = || Histogram::new(exponential_buckets(0.000_25, 2.0, 18));
         let metrics = Self {
             claims: ClaimResult::ALL
@@ -66,11 +77,19 @@ impl Metrics {
             lost: Counter::default(),
             unknown_ended: Counter::default(),
             clock_skew: Gauge::default(),
+            lessened: Counter::default(),
             claim_seconds: latency(),
             run_seconds: latency(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
             unknown_records: Gauge::default(),
             held_records: Gauge::default(),
+            unstored: Gauge::default(),
+            free: Gauge::default(),
+            used: Gauge::default(),
+            reserve: Gauge::default(),
+            rooms: Room::ALL
+                .map(|room| (room, rooms.get_or_create_owned(&[("room", room.as_str())])))
+                .to_vec(),
             registry: Registry::default(),
         };
         metrics.register(registry)
@@ -96,7 +115,35 @@ impl Metrics {
         let help = "Records that wait for a resolution";
         r.register("records_unknown", help, self.unknown_records.clone());
         r.register("records_in_progress", "Records that are held", self.held_records.clone());
+        let help = "Answers kept without their body, for the store had no room for it";
+        r.register("answers_without_body", help, self.lessened.clone());
+        let help = "Answers of work that ran, which the store has not taken yet";
+        r.register_with_unit("unstored", help, Unit::Bytes, self.unstored.clone());
+        let help = "Free on the disk of the embedded store";
+        r.register_with_unit("store_free", help, Unit::Bytes, self.free.clone());
+        let help = "Taken by the embedded store, about";
+        r.register_with_unit("store_used", help, Unit::Bytes, self.used.clone());
+        let help = "Free bytes below which the embedded store takes no new keys";
+        r.register_with_unit("store_reserve", help, Unit::Bytes, self.reserve.clone());
         Self { registry, ..self }
+    }
+
+    /// Takes note of how many bytes of answers wait for the store.
+    pub fn set_unstored(&self, bytes: usize) {
+        self.unstored.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Takes note of how much room the embedded store has.
+    pub fn set_space(&self, space: &Space) {
+        let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        if let Some(free) = space.free_bytes {
+            self.free.set(gauge(free));
+        }
+        self.used.set(gauge(space.used_bytes));
+        self.reserve.set(gauge(space.reserve_bytes));
+        for (room, is_there) in &self.rooms {
+            is_there.set((*room == space.room).into());
+        }
     }
 
     /// The metrics in OpenMetrics text.
@@ -136,6 +183,9 @@ impl Observer for Metrics {
             }
             Event::BecameUnknown(_) => {
                 self.unknown.inc();
+            }
+            Event::OutcomeLessened => {
+                self.lessened.inc();
             }
             Event::LeaseLost => {
                 self.running.dec();

@@ -13,7 +13,8 @@
 //! 5. **A claim whose answer never came** is taken back under its token until that is answered
 //!    (C2).
 //! 6. **An ending that cannot be stored** keeps being tried in the background, within a bound of
-//!    memory (O6).
+//!    memory (O6). Where the store has no room for the whole outcome, what must not be lost of it
+//!    is kept (X5).
 //!
 //! The engine knows no HTTP: an outcome is bytes to it.
 
@@ -37,7 +38,7 @@ mod run;
 
 use keeper::Keeper;
 use lobby::Lobby;
-pub use run::{Run, RunEnded};
+pub use run::{Lessen, Run, RunEnded};
 
 /// Runs operations once over a store. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
@@ -200,6 +201,12 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+
+    /// Bytes of endings that wait for the store, at most [`Limits::unstored_bytes`] (O6).
+    #[must_use]
+    pub fn unstored_bytes(&self) -> usize {
+        self.0.unstored.bytes()
     }
 
     /// Runs `work` in a task of its own, which a graceful stop waits for.

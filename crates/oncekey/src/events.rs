@@ -107,6 +107,8 @@ pub enum Event {
     RunEnded(RunEnd, Duration),
     /// A run ended unknown, and this is why.
     BecameUnknown(Why),
+    /// An outcome was made smaller, for there was no room for the whole (X5).
+    OutcomeLessened,
     /// A stale token was told so (L3).
     LeaseLost,
     /// A request waits for another's run.

@@ -85,6 +85,12 @@ fn sections(config: &Config, page: &mut Page) {
     page.field("kind", &config.store.kind);
     page.field("path", &StorePath(config.store.path.clone()));
     page.field("max_entries", &config.store.max_entries);
+    if let Some(bytes) = config.store.max_bytes {
+        page.field("max_bytes", &Size(bytes));
+    }
+    if let Some(bytes) = config.store.reserve {
+        page.field("reserve", &Size(bytes));
+    }
 
     page.section("[tenant]");
     page.field("from", &config.tenant.from);

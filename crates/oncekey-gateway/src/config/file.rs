@@ -106,6 +106,12 @@ pub(crate) struct StoreFile {
     /// Records held in memory above which new claims are refused: all those of the memory store,
     /// those in progress and unknown of the embedded one. Default: 1000000.
     pub(crate) max_entries: Field<u64>,
+    /// Bytes above which new claims are refused: of the data folder, or of the memory of the memory
+    /// store. Default: no bound but the disk, or 1GiB of memory.
+    pub(crate) max_bytes: Field<Size>,
+    /// Free bytes of the disk to keep for running work; below them new claims are refused. Default:
+    /// 256MiB, or 5 % of a disk of which that is less.
+    pub(crate) reserve: Field<Size>,
 }
 
 /// Whose key it is.

@@ -96,7 +96,16 @@ fn store(file: &ConfigFile, report: &mut Report) -> Store {
         store.path = path;
     }
     file.max_entries.set_within(1..=1 << 40, &mut store.max_entries, report);
+    store.max_bytes = some_size(&file.max_bytes, Size::MIB, report);
+    store.reserve = some_size(&file.reserve, 1, report);
     store
+}
+
+/// A size without a default of its own.
+fn some_size(field: &Field<Size>, least: u64, report: &mut Report) -> Option<u64> {
+    let mut bytes = 0;
+    size(field, least, 1024 * Size::TIB, &mut bytes, report);
+    (bytes > 0).then_some(bytes)
 }
 
 fn size(field: &Field<Size>, least: u64, most: u64, target: &mut u64, report: &mut Report) {

@@ -125,6 +125,12 @@ pub struct Store {
     /// Records held in memory above which new claims are refused (X5): all those of the memory
     /// store, those in progress and unknown of the embedded one.
     pub max_entries: u64,
+    /// Bytes above which new claims are refused (X5): of the data folder, or of the memory that
+    /// the memory store takes. None: no bound but the disk, or 1 GiB of memory.
+    pub max_bytes: Option<u64>,
+    /// Free bytes of the disk to keep for running work (X5). None: 256 MiB, or 5 % of a disk of
+    /// which that is less.
+    pub reserve: Option<u64>,
 }
 
 impl Default for Store {
@@ -133,6 +139,8 @@ impl Default for Store {
             kind: StoreKind::Embedded,
             path: PathBuf::from("./oncekey-data"),
             max_entries: 1_000_000,
+            max_bytes: None,
+            reserve: None,
         }
     }
 }

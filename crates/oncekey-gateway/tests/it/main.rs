@@ -7,6 +7,7 @@ mod cases;
 mod contract;
 mod crash;
 mod demo;
+mod disk;
 mod express;
 mod keys;
 mod operate;
@@ -16,4 +17,6 @@ mod race;
 mod replay;
 mod rig;
 mod scope;
+#[path = "../../../oncekey/tests/it/small_disk.rs"]
+mod small_disk;
 mod store;

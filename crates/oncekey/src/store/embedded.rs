@@ -8,12 +8,15 @@
 //! 4. Replays of completed records that are at hand are answered beside it, without a lock or a
 //!    write (C5).
 //! 5. A failed write or sync ends the store: every later call gets an error, and
-//!    [`EmbeddedStore::failed`] says so, for the process to stop (X7).
+//!    [`EmbeddedStore::failed`] says so, for the process to stop (X7). So does a write that does
+//!    not end, and a folder that is no longer there; [`EmbeddedStore::failure`] says why.
 //! 6. The store's time never runs backwards, not even over a restart with a clock set back. While
 //!    the machine runs on, it counts on through the time that the store was closed, wherever the
 //!    wall clock was set meanwhile. Only after a restart of the machine is the wall clock believed:
 //!    the store is later then by as much as that says, and deletes nothing in its first hour, in
 //!    case it says too much (L4).
+//! 7. When the disk runs low, or the folder grows beyond its bound, new claims are refused as full
+//!    and everything else goes on (X5); see [`Room`].
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};
@@ -28,9 +31,11 @@
 //! # }
 //! ```
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, mpsc as std_mpsc};
+use std::sync::mpsc::{self as std_mpsc, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -40,9 +45,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch::Batch;
 use self::folder::Folder;
+use self::guard::Guard;
 use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
+use self::space::{Bounds, Watch};
 use self::view::View;
 use self::writer::Writer;
 use crate::clock::Clock;
@@ -60,20 +67,27 @@ mod batch;
 mod buckets;
 mod error;
 mod folder;
+mod guard;
 mod layout;
 mod listing;
 mod mailbox;
 mod open;
 mod request;
 mod resume;
+mod space;
 mod sweep;
 mod view;
 mod writer;
 
-pub use self::error::{Damage, OpenError};
+pub use self::error::{Damage, Failure, OpenError};
+pub use self::space::{Room, Space};
 
 /// Deleted buckets that may wait for their files to be removed.
 const MAX_DELETED: usize = 64;
+
+/// How many of the guard's ticks a store that failed is given to end its threads when it is
+/// dropped: two seconds.
+const LAST_TICKS: u32 = 20;
 
 /// How a store is opened. The defaults serve; all sizes are bytes.
 #[derive(Clone, Debug)]
@@ -90,6 +104,17 @@ pub struct Options {
     /// The most records in progress and unknown together (1 000 000); they are held in memory.
     /// Above it new claims are refused as full.
     pub max_live: usize,
+    /// Bytes that the folder may take, about; above them new claims are refused as full (X5).
+    /// `None`: no bound but the disk. A journal counts with its whole length, 64 MiB, from the
+    /// start.
+    pub max_bytes: Option<u64>,
+    /// Free bytes of the disk to keep for running work: below them new claims are refused as full,
+    /// below a quarter of them large outcomes too (X5). `None`: 256 MiB, or 5 % of a disk of which
+    /// that is less.
+    pub reserve_bytes: Option<u64>,
+    /// How long a write may take before the store counts as failed (10 s); a process that was
+    /// stopped or suspended meanwhile is not counted.
+    pub stall: Duration,
     /// Completed records kept at hand for replays (32 MiB).
     pub cache_bytes: u64,
     /// Blocks of files kept in memory (32 MiB).
@@ -114,6 +139,9 @@ impl Default for Options {
             deadline: Duration::from_secs(10),
             queue: 4096,
             max_live: 1_000_000,
+            max_bytes: None,
+            reserve_bytes: None,
+            stall: Duration::from_secs(10),
             cache_bytes: 32 << 20,
             block_cache_bytes: 32 << 20,
             memtable_bytes: 8 << 20,
@@ -127,16 +155,22 @@ impl Default for Options {
 
 /// Keeps records in a folder. See the [module](self) for what it promises.
 ///
-/// Dropping it writes what is queued, ends its threads and lets go of the folder.
+/// Dropping it writes what is queued, ends its threads and lets go of the folder. One that failed
+/// because a write does not end leaves that write behind: the folder is free when it has ended.
 pub struct EmbeddedStore {
     view: Arc<View>,
     secret: Secret,
     deadline: Duration,
     /// Gone when the store is dropped, which ends the writer.
     queue: Option<mpsc::Sender<Call>>,
+    /// Gone when the store is dropped, which ends the guard.
+    guarded: Option<std_mpsc::SyncSender<Infallible>>,
     threads: Vec<JoinHandle<()>>,
-    /// Last, so that the next opener finds the files closed.
-    _folder: Folder,
+    /// Hears when the last of those that touch the disk has ended.
+    ended: Mutex<std_mpsc::Receiver<Infallible>>,
+    /// Last, so that the next opener finds the files closed. The threads hold it too: whoever may
+    /// still write keeps the next opener out.
+    _folder: Arc<Folder>,
 }
 
 impl EmbeddedStore {
@@ -147,12 +181,19 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`] says what is wrong with the folder and what to do.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
-        let folder = Folder::take(path.as_ref())?;
+        let folder = Arc::new(Folder::take(path.as_ref())?);
         let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
         // The folder is ours and the engine has not looked: whoever must judge the journals as
         // the last process left them does it here, for the engine cuts off what it cannot read.
         let Opened { view, buckets, secret, mark, live, delete_from } =
             open::open(&folder.database(), &options, deleted)?;
+        let io = |error| OpenError::io(path.as_ref(), error);
+        let bounds =
+            Bounds { reserve: options.reserve_bytes, most: options.max_bytes.unwrap_or(u64::MAX) };
+        let parts = [folder.lock_file(), folder.database()];
+        let mut watch = Watch::new(path.as_ref(), parts, bounds).map_err(io)?;
+        // Before the first claim: a disk that is full already takes none.
+        watch.look(&view.space, buckets.database()).map_err(OpenError::from)?;
         let writer = Writer {
             view: Arc::clone(&view),
             buckets,
@@ -165,21 +206,42 @@ impl EmbeddedStore {
             delete_from,
             batch: Batch::default(),
             scratch: Vec::new(),
+            watch,
         };
         let (queue, calls) = mpsc::channel(options.queue.max(1));
+        let (guarded, guarding) = std_mpsc::sync_channel(0);
+        let (alive, ended) = std_mpsc::sync_channel::<Infallible>(0);
+        let guard =
+            Guard { view: Arc::clone(&view), queue: queue.downgrade(), stall: options.stall };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new()
-                .name(name.into())
-                .spawn(run)
-                .map_err(|error| OpenError::io(path.as_ref(), error))
+            thread::Builder::new().name(name.into()).spawn(run).map_err(io)
+        };
+        let touches_disk = |run: Box<dyn FnOnce() + Send>| {
+            let held = (Arc::clone(&folder), alive.clone());
+            Box::new(move || {
+                run();
+                drop(held);
+            })
         };
         let threads = vec![
-            spawn("oncekey-writer", Box::new(move || writer.run(calls)))?,
+            spawn("oncekey-writer", touches_disk(Box::new(move || writer.run(calls))))?,
             // The last handle of a deleted bucket removes its files.
-            spawn("oncekey-sweeper", Box::new(move || to_drop.into_iter().for_each(drop)))?,
+            spawn(
+                "oncekey-sweeper",
+                touches_disk(Box::new(move || to_drop.into_iter().for_each(drop))),
+            )?,
+            spawn("oncekey-guard", Box::new(move || guard.run(&guarding)))?,
         ];
-        let (queue, deadline) = (Some(queue), options.deadline);
-        Ok(Self { view, secret, deadline, queue, threads, _folder: folder })
+        Ok(Self {
+            view,
+            secret,
+            deadline: options.deadline,
+            queue: Some(queue),
+            guarded: Some(guarded),
+            threads,
+            ended: Mutex::new(ended),
+            _folder: folder,
+        })
     }
 
     /// The secret of this folder's fingerprints, made when it was first opened.
@@ -194,10 +256,23 @@ impl EmbeddedStore {
         &self.view.clock
     }
 
-    /// Cancelled once a write or sync has failed: nothing can be promised from then on (X7).
+    /// Cancelled once the store has failed: nothing can be promised from then on, and the process
+    /// has to end (X7).
     #[must_use]
     pub fn failed(&self) -> CancellationToken {
-        self.view.failed.clone()
+        self.view.failed()
+    }
+
+    /// Why it failed, once [`failed`](Self::failed) is cancelled.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.view.failure().cloned()
+    }
+
+    /// How much room there is on the disk and in the folder (X5), as seen last.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.view.space.space()
     }
 
     /// Whether it still writes.
@@ -206,13 +281,20 @@ impl EmbeddedStore {
         self.view.is_healthy()
     }
 
+    /// An error once the store has failed: then even what is in memory is not told any more, for
+    /// the next process may see less.
+    fn is_open(&self) -> Result<(), StoreError> {
+        match self.view.failure() {
+            None => Ok(()),
+            Some(failure) => Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone())),
+        }
+    }
+
     /// Asks the writer, for as long as a call may take.
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StoreError> {
         let unavailable = || StoreError::new(StoreErrorKind::Unavailable);
         let queue = self.queue.as_ref().ok_or_else(unavailable)?;
-        if !self.view.is_healthy() {
-            return Err(unavailable());
-        }
+        self.is_open()?;
         let (reply, answer) = oneshot::channel();
         let asked = async {
             let call = Call { request: request(reply), from: Mailbox::here() };
@@ -227,6 +309,7 @@ impl EmbeddedStore {
 
     /// The record: from memory where that is certain, else from the writer.
     async fn find(&self, id: &RecordId) -> Result<Option<Arc<Record>>, StoreError> {
+        self.is_open()?;
         let now = self.view.clock.now();
         if let Some(record) = self.view.live(id).or_else(|| self.view.completed(id, now)) {
             return Ok(Some(record));
@@ -244,6 +327,19 @@ impl EmbeddedStore {
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.queue = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut last = LAST_TICKS;
+        // As long as it is healthy, what is queued is written; the guard still watches that.
+        while ended.recv_timeout(guard::TICK) == Err(RecvTimeoutError::Timeout) {
+            if !self.view.is_healthy() {
+                last -= 1;
+            }
+            if last == 0 {
+                tracing::error!("a write does not end and is left behind");
+                return;
+            }
+        }
+        self.guarded = None;
         for thread in self.threads.drain(..) {
             // One that panicked has told so by then.
             let _ = thread.join();
@@ -261,6 +357,7 @@ impl fmt::Debug for EmbeddedStore {
 impl Store for EmbeddedStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         bounds::claim(claim)?;
+        self.is_open()?;
         let arrived = self.view.clock.now().before(claim.age);
         if let Some(claimed) = self.view.replay(claim, arrived) {
             return Ok(claimed);
@@ -323,6 +420,7 @@ impl Inspect for EmbeddedStore {
         cursor: Option<Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
+        self.is_open()?;
         let (view, filter) = (Arc::clone(&self.view), filter.clone());
         let task =
             tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
@@ -334,6 +432,7 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
+        self.is_open()?;
         Ok(self.view.counts(self.view.clock.now()))
     }
 

@@ -3,8 +3,8 @@
 //! 1. Every call decides and writes under one lock of the record's shard: atomic, never blocked by
 //!    I/O, and no key slows more than its shard, for as long as a map takes to look.
 //! 2. The store is bounded in records and bytes. At the bound what is over is deleted first, then
-//!    new claims get [`StoreErrorKind::Full`]; running work still completes (X5). What is alive or
-//!    still kept is never evicted.
+//!    new claims get [`StoreErrorKind::Full`]; running work still completes, above a quarter more
+//!    bytes only with small outcomes (X5). What is alive or still kept is never evicted.
 //! 3. Whatever is over goes a little at a time with every claim, so that a store that nobody
 //!    purges does not grow (T3). Unknown requests shrink and end with a purge alone (U3), which a
 //!    store at its bound makes by itself, and not while the wall clock has stepped away from the
@@ -113,7 +113,8 @@ impl MemoryStore {
 
     /// Takes new claims up to `max_records` records and about `max_bytes` bytes.
     ///
-    /// Outcomes of running work are taken beyond that too: they come once.
+    /// Outcomes of running work are taken beyond that too: they come once. Large ones are refused
+    /// as full above a quarter more bytes, for their callers to store less of them.
     #[must_use]
     pub fn with_limits(self, max_records: usize, max_bytes: usize) -> Self {
         Self { max_records, max_bytes, ..self }
@@ -183,6 +184,11 @@ impl MemoryStore {
             self.forget(record);
         }
         fits
+    }
+
+    /// Whether even running work has taken what it may beyond the bound.
+    fn is_crowded(&self) -> bool {
+        self.bytes() > self.max_bytes.saturating_add(self.max_bytes / 4)
     }
 
     /// Gives a record's room back.
@@ -361,10 +367,15 @@ impl Store for MemoryStore {
         keep: Retention,
     ) -> Result<Held, StoreError> {
         bounds::outcome(outcome)?;
-        let decide = |found: Option<&Record>, _: &DeadTokens, at| {
-            decide::complete(found, lease, outcome, keep, at)
-        };
-        Ok(self.decide(&lease.id, decide))
+        self.decide(&lease.id, |found, _, at| {
+            let Decision { answer, write } = decide::complete(found, lease, outcome, keep, at);
+            // What was written before has its room.
+            if matches!(write, Write::Put(_)) && bounds::is_large(outcome) && self.is_crowded() {
+                let full = StoreError::new(StoreErrorKind::Full);
+                return Decision { answer: Err(full), write: Write::Keep };
+            }
+            Decision { answer: Ok(answer), write }
+        })
     }
 
     async fn end(&self, lease: &Lease, how: Ending) -> Result<Held, StoreError> {

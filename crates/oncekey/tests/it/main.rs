@@ -22,6 +22,8 @@ mod embedded_crash;
 #[cfg(feature = "embedded")]
 mod embedded_format;
 #[cfg(feature = "embedded")]
+mod embedded_guard;
+#[cfg(feature = "embedded")]
 mod embedded_open;
 #[cfg(feature = "embedded")]
 mod embedded_sweep;
@@ -35,3 +37,5 @@ mod layer;
 mod layer_cancel;
 mod layer_trouble;
 mod rig;
+#[cfg(feature = "embedded")]
+mod small_disk;

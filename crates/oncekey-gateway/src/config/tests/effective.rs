@@ -26,6 +26,8 @@ max_idle = 0
 [store]
 kind = "memory"
 max_entries = 5
+max_bytes = "300MiB"
+reserve = "64MiB"
 [tenant]
 from = "header:X-Tenant-Id"
 trusted_peers = ["10.0.0.0/8", "::1", "192.168.1.7"]
@@ -182,6 +184,8 @@ const FIELDS: &[&str] = &[
     "store.kind",
     "store.path",
     "store.max_entries",
+    "store.max_bytes",
+    "store.reserve",
     "tenant.from",
     "tenant.trusted_peers",
     "principal.headers",

@@ -201,10 +201,7 @@ fn x5_an_answer_that_no_store_takes_cannot_be_asked_for() {
 
 #[test]
 fn x6_limits_that_nothing_keeps_are_no_settings() {
-    each_is_refused(&[
-        ("[server]\nmax_buffered = \"1GiB\"", 2, "unknown field"),
-        ("[store]\nmax_bytes = \"1GiB\"", 2, "unknown field"),
-    ]);
+    each_is_refused(&[("[server]\nmax_buffered = \"1GiB\"", 2, "unknown field")]);
 }
 
 #[test]

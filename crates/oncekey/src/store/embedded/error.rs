@@ -1,7 +1,10 @@
-//! Why a folder cannot be opened as a store. Every answer names the folder and what to do.
+//! Why a folder cannot be opened as a store, and why an open one failed. Every answer says what to
+//! do.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a store was not opened.
 ///
@@ -47,6 +50,9 @@ pub enum OpenError {
         /// What is wrong.
         damage: Damage,
     },
+    /// It failed as soon as it was open.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The system refused something else.
     #[error("the data folder {path} cannot be opened: {source}")]
     Io {
@@ -106,4 +112,52 @@ impl OpenError {
     pub(super) fn damaged(path: &Path, damage: Damage) -> Self {
         Self::Damaged { path: path.to_path_buf(), damage }
     }
+}
+
+/// Why a store that was open promises nothing any more (X7). Told once; the process has to end.
+///
+/// What was acknowledged before is in the folder, and is there when it is opened again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A write or sync failed, of a batch or in the background.
+    #[error(
+        "a write to the data folder {path} failed ({source}{}): free space or repair the disk, \
+         then start again; what was acknowledged is there",
+        told(*.free)
+    )]
+    Write {
+        /// The folder.
+        path: PathBuf,
+        /// Free bytes there, just afterwards.
+        free: Option<u64>,
+        /// What the storage engine said.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The writer waited for the disk for too long.
+    #[error(
+        "a write has not ended for {} s: look at the disk, then start again; what was acknowledged \
+         is there",
+        stall.as_secs_f64()
+    )]
+    Stuck {
+        /// How long it was waited for.
+        stall: Duration,
+    },
+    /// The folder is no longer where it was opened.
+    #[error(
+        "the data folder {path} was deleted or replaced while it was in use: put it back, or \
+         restore it from a backup, then start again"
+    )]
+    FolderGone {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The writer gave up, which is a defect of this library.
+    #[error("the writer of the data folder panicked: start again; what was acknowledged is there")]
+    Panicked,
+}
+
+fn told(free: Option<u64>) -> String {
+    free.map_or_else(String::new, |free| format!(", {free} bytes are free"))
 }

@@ -46,6 +46,11 @@ impl Folder {
         Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// The file whose lock holds the folder.
+    pub(super) fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
     /// Where the storage engine's files are.
     pub(super) fn database(&self) -> PathBuf {
         self.path.join("db")

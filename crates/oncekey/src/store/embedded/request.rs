@@ -27,15 +27,52 @@ pub(super) struct Call {
 
 /// What is asked, with the way back to its caller.
 pub(super) enum Request {
-    Claim { claim: Box<Claim>, arrived: Stamp, reply: Reply<Claimed> },
-    Renew { lease: Lease, ttl: Duration, note: Option<Note>, reply: Reply<Held> },
-    Complete { lease: Lease, outcome: Outcome, keep: Retention, reply: Reply<Held> },
-    End { lease: Lease, how: Ending, reply: Reply<Held> },
-    Get { id: RecordId, reply: Reply<Option<Arc<Record>>> },
-    Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
-    Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
-    Purge { reply: Reply<Purged> },
-    Sweep { ids: Vec<RecordId>, reply: Reply<Option<usize>> },
+    Claim {
+        claim: Box<Claim>,
+        arrived: Stamp,
+        reply: Reply<Claimed>,
+    },
+    Renew {
+        lease: Lease,
+        ttl: Duration,
+        note: Option<Note>,
+        reply: Reply<Held>,
+    },
+    Complete {
+        lease: Lease,
+        outcome: Outcome,
+        keep: Retention,
+        reply: Reply<Held>,
+    },
+    End {
+        lease: Lease,
+        how: Ending,
+        reply: Reply<Held>,
+    },
+    Get {
+        id: RecordId,
+        reply: Reply<Option<Arc<Record>>>,
+    },
+    Change {
+        id: RecordId,
+        seen: Version,
+        change: Change,
+        by: By,
+        reply: Reply<Changed>,
+    },
+    Take {
+        wish: Take,
+        reply: Reply<Vec<(Record, Lease)>>,
+    },
+    Purge {
+        reply: Reply<Purged>,
+    },
+    Sweep {
+        ids: Vec<RecordId>,
+        reply: Reply<Option<usize>>,
+    },
+    /// Nothing: the guard wants the writer to look at the disk.
+    Wake,
 }
 
 /// What one step of a purge did.
@@ -71,6 +108,8 @@ pub(super) enum Answer {
     /// Answered when the batch is through: deleting a bucket is no part of it.
     Purge(Reply<Purged>, Purged),
     Sweep(Reply<Option<usize>>, Option<usize>),
+    /// Nobody asked.
+    Nothing,
 }
 
 impl Answer {
@@ -84,6 +123,7 @@ impl Answer {
             Self::Take(reply, taken) => drop(reply.send(Ok(taken))),
             Self::Purge(reply, purged) => drop(reply.send(Ok(purged))),
             Self::Sweep(reply, ended) => drop(reply.send(Ok(ended))),
+            Self::Nothing => {}
         }
     }
 
@@ -97,6 +137,7 @@ impl Answer {
             Self::Take(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Sweep(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Nothing => {}
         }
     }
 }
@@ -123,6 +164,7 @@ impl Request {
             Self::Take { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge { reply } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Sweep { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Wake => {}
         }
     }
 }

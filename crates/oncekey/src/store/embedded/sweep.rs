@@ -138,7 +138,7 @@ impl Writer {
                 Answer::Purge(reply, Purged::Bucket { records }).send();
             }
             Err(error) => {
-                self.fail(&error);
+                self.fail(error);
                 Answer::Purge(reply, Purged::Nothing).fail(StoreErrorKind::Unavailable);
             }
         }
