@@ -358,3 +358,6 @@ impl Marks {
     }
 }
 
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;
