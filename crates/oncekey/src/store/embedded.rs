@@ -17,6 +17,8 @@
 //!    case it says too much (L4).
 //! 7. When the disk runs low, or the folder grows beyond its bound, new claims are refused as full
 //!    and everything else goes on (X5); see [`Room`].
+//! 8. A folder from which something acknowledged is missing is refused, unchanged, and the refusal
+//!    names what: [`scan`] tells it without opening, and [`accept_loss`] goes on without it.
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};
@@ -46,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use self::batch::Batch;
 use self::folder::Folder;
 use self::guard::Guard;
+use self::kept::Follower;
 use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
@@ -63,11 +66,15 @@ use crate::store::{
     Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, WallWatch, bounds,
 };
 
+mod accept;
 mod batch;
 mod buckets;
+mod check;
 mod error;
 mod folder;
 mod guard;
+mod journal;
+mod kept;
 mod layout;
 mod listing;
 mod mailbox;
@@ -76,10 +83,14 @@ mod request;
 mod resume;
 mod space;
 mod sweep;
+mod synced;
 mod view;
+mod walk;
 mod writer;
 
-pub use self::error::{Damage, Failure, OpenError};
+pub use self::accept::{Accepted, accept_loss};
+pub use self::check::{Journal, Known, Scan, scan};
+pub use self::error::{Damage, Failure, Fault, Missing, OpenError};
 pub use self::space::{Room, Space};
 
 /// Deleted buckets that may wait for their files to be removed.
@@ -181,19 +192,23 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`] says what is wrong with the folder and what to do.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
-        let folder = Arc::new(Folder::take(path.as_ref())?);
-        let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
-        // The folder is ours and the engine has not looked: whoever must judge the journals as
-        // the last process left them does it here, for the engine cuts off what it cannot read.
-        let Opened { view, buckets, secret, mark, live, delete_from } =
-            open::open(&folder.database(), &options, deleted)?;
         let io = |error| OpenError::io(path.as_ref(), error);
+        // Before the engine looks, for it cuts off what it cannot read.
+        let (folder, synced) = check::take(path.as_ref())?;
+        let folder = Arc::new(folder);
+        let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
+        let Opened { view, buckets, secret, mark, live, delete_from } =
+            open::open(&folder.database(), &options, deleted, &synced)?;
+        let mut follower = Follower::new(path.as_ref(), synced);
+        follower.look().map_err(io)?;
+        let (stop_follower, stopped) = std_mpsc::sync_channel(0);
         let bounds =
             Bounds { reserve: options.reserve_bytes, most: options.max_bytes.unwrap_or(u64::MAX) };
         let parts = [folder.lock_file(), folder.database()];
         let mut watch = Watch::new(path.as_ref(), parts, bounds).map_err(io)?;
         // Before the first claim: a disk that is full already takes none.
         watch.look(&view.space, buckets.database()).map_err(OpenError::from)?;
+        let followed = Arc::clone(&view);
         let writer = Writer {
             view: Arc::clone(&view),
             buckets,
@@ -224,11 +239,22 @@ impl EmbeddedStore {
             })
         };
         let threads = vec![
-            spawn("oncekey-writer", touches_disk(Box::new(move || writer.run(calls))))?,
+            spawn(
+                "oncekey-writer",
+                touches_disk(Box::new(move || {
+                    writer.run(calls);
+                    drop(stop_follower);
+                })),
+            )?,
             // The last handle of a deleted bucket removes its files.
             spawn(
                 "oncekey-sweeper",
                 touches_disk(Box::new(move || to_drop.into_iter().for_each(drop))),
+            )?,
+            // It looks once more when the writer is done.
+            spawn(
+                "oncekey-synced",
+                touches_disk(Box::new(move || follower.run(&stopped, &followed))),
             )?,
             spawn("oncekey-guard", Box::new(move || guard.run(&guarding)))?,
         ];

@@ -23,6 +23,9 @@ mod embedded_crash;
 mod embedded_format;
 #[cfg(feature = "embedded")]
 mod embedded_guard;
+mod embedded_images;
+#[cfg(feature = "embedded")]
+mod embedded_lost;
 #[cfg(feature = "embedded")]
 mod embedded_open;
 #[cfg(feature = "embedded")]

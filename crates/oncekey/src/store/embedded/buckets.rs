@@ -3,11 +3,13 @@
 //! The storage engine does not look whether a keyspace was deleted when it writes: a write to a
 //! deleted bucket vanishes in silence. So nobody else may do either.
 
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
-use super::layout::Bucket;
+use super::layout::{Bucket, Mark};
+use super::synced::Synced;
 use super::view::Keyspaces;
 use crate::clock::Stamp;
 use crate::key::RecordId;
@@ -24,6 +26,7 @@ pub(super) struct Buckets {
     deleted: SyncSender<Keyspace>,
     /// Deleted, and not handed over yet.
     over: Option<Keyspace>,
+    synced: Arc<Synced>,
 }
 
 struct Open {
@@ -61,6 +64,7 @@ impl Buckets {
         options: KeyspaceCreateOptions,
         found: Vec<(Bucket, Keyspace)>,
         deleted: SyncSender<Keyspace>,
+        synced: Arc<Synced>,
     ) -> Self {
         let open = found.into_iter().map(|(name, keyspace)| {
             // The mark is no record.
@@ -68,7 +72,7 @@ impl Buckets {
             Open { name, keyspace, records }
         });
         let mut buckets =
-            Self { database, options, live, open: open.collect(), deleted, over: None };
+            Self { database, options, live, open: open.collect(), deleted, over: None, synced };
         buckets.sort();
         buckets
     }
@@ -126,6 +130,10 @@ impl Buckets {
             return Ok(None);
         };
         let open = self.open.remove(at);
+        // On disk before the bucket goes: one that is listed and not there is damage.
+        let id = open.keyspace.id();
+        self.synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
+        self.synced.sync()?;
         self.over = Some(open.keyspace.clone());
         self.database.delete_keyspace(open.keyspace)?;
         Ok(Some(open.records))
@@ -152,6 +160,11 @@ impl Buckets {
 
     pub(super) fn live(&self) -> &Keyspace {
         &self.live
+    }
+
+    /// After a commit: these keyspaces got this mark.
+    pub(super) fn note(&self, touched: &[Keyspace], mark: Mark) -> fjall::Result<()> {
+        Ok(self.synced.note(touched, mark)?)
     }
 
     pub(super) fn database(&self) -> &Database {

@@ -5,6 +5,7 @@ use std::sync::mpsc::sync_channel;
 use fjall::KeyspaceCreateOptions;
 
 use super::*;
+use crate::store::embedded::synced::Table;
 
 #[test]
 fn t3_the_files_of_a_deleted_bucket_wait_for_another_thread_and_hold_up_the_next() {
@@ -13,8 +14,10 @@ fn t3_the_files_of_a_deleted_bucket_wait_for_another_thread_and_hold_up_the_next
     let live = database.keyspace("live", KeyspaceCreateOptions::default).expect("a keyspace");
     // Room for one: the thread that removes files is busy with it.
     let (deleted, to_drop) = sync_channel(1);
+    let options = KeyspaceCreateOptions::default();
+    let synced = Synced::open(folder.path(), Table::default()).expect("a side file");
     let mut buckets =
-        Buckets::new(database.clone(), live, KeyspaceCreateOptions::default(), Vec::new(), deleted);
+        Buckets::new(database.clone(), live, options, Vec::new(), deleted, Arc::new(synced));
     for index in 0..3 {
         let made = buckets.get_or_make(Bucket::Window { exponent: 0, index });
         assert_eq!(made.expect("a bucket").1, Made::Now);
