@@ -70,6 +70,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Writes the outcome, once, and starts its retention. Durable when it returns, where the
     /// store is durable at all. Works after the lease's end too, while the token is the record's.
+    ///
+    /// A store that is short of room may refuse a large outcome as [`StoreErrorKind::Full`], for
+    /// the caller to keep less of it; one of 68 KiB or less is never refused so (X5).
     async fn complete(
         &self,
         lease: &Lease,
@@ -390,7 +393,7 @@ pub enum StoreErrorKind {
     Unavailable,
     /// No answer came in time: what happened is not known.
     Timeout,
-    /// It takes no new records (X5).
+    /// It takes no new records, or not so large an outcome (X5). Nothing was written.
     Full,
     /// The record is there and cannot be read (X3).
     Unreadable,
@@ -432,7 +435,7 @@ impl fmt::Display for StoreError {
         f.write_str(match self.kind {
             StoreErrorKind::Unavailable => "the store cannot be reached",
             StoreErrorKind::Timeout => "the store did not answer in time",
-            StoreErrorKind::Full => "the store takes no new records",
+            StoreErrorKind::Full => "the store is full",
             StoreErrorKind::Unreadable => "the record cannot be read",
             StoreErrorKind::OutOfBounds => "the value is beyond what the store takes",
         })
