@@ -59,7 +59,8 @@ pub use hands::Hands;
 pub mod rule {
     pub use super::claims::{
         attempt_counts_runs, claim_again_with_same_token, failure_is_not_permission, one_winner,
-        principal_then_fingerprint, released_token_stays_dead, works_behind_arc_dyn,
+        principal_then_fingerprint, released_token_stays_dead, taken_back_leaves_what_was,
+        works_behind_arc_dyn,
     };
     pub use super::durable::acknowledged_is_kept;
     pub use super::endings::{
@@ -193,6 +194,7 @@ macro_rules! conformance_tests {
     (@group store $then:ident $($hands:expr)?) => {
         $crate::conformance_tests! { @$then $($hands;)?
             one_winner claim_again_with_same_token released_token_stays_dead
+            taken_back_leaves_what_was
             principal_then_fingerprint outcome_once late_complete_decides_unknown
             stale_token_is_lost attempt_counts_runs retry_keeps_fingerprint unknown_is_told
             unknown_outlives_retention completed_holds_for_retention

@@ -260,6 +260,14 @@ pub enum Ending {
         /// How long it may not be taken over.
         after: Duration,
     },
+    /// The answer to the claim never came, so nothing ran under it, and it must come to nothing
+    /// later either (C2). A first claim leaves nothing. One that may have followed another run
+    /// leaves that run's fingerprint, principal and attempt: in `retry`, kept as long as an unknown
+    /// run would be, or unknown where it may have taken over an unknown one (U4).
+    TakeBack {
+        /// What the claim would have done about an unknown record.
+        on_unknown: OnUnknown,
+    },
 }
 
 /// Whether the caller's token is still the record's.

@@ -146,7 +146,8 @@ impl Finish {
             Self::Complete(..) => RunEnd::Completed,
             Self::End(Ending::Release) => RunEnd::Released,
             Self::End(Ending::Retry { .. }) => RunEnd::Retry,
-            Self::End(Ending::Unknown { .. }) => RunEnd::Unknown,
+            // A run is never taken back: that is for claims that came to none.
+            Self::End(Ending::Unknown { .. } | Ending::TakeBack { .. }) => RunEnd::Unknown,
         }
     }
 
@@ -284,7 +285,7 @@ impl EndingRun {
 }
 
 /// Whether trying again can only fail again.
-fn is_final(error: &StoreError) -> bool {
+pub(super) fn is_final(error: &StoreError) -> bool {
     matches!(error.kind(), StoreErrorKind::OutOfBounds | StoreErrorKind::Unreadable)
 }
 

@@ -207,8 +207,15 @@ impl MemoryStore {
         decision: Decision<T>,
         now: Stamp,
     ) -> T {
-        let old = match decision.write {
-            Write::Keep => return decision.answer,
+        let write = match decision.write {
+            Write::Bury(token, record) => {
+                shard.dead.insert(token, now);
+                record.map_or(Write::Keep, Write::Put)
+            }
+            other => other,
+        };
+        let old = match write {
+            Write::Keep | Write::Bury(..) => return decision.answer,
             Write::Put(record) => {
                 let grown = size(&record);
                 let old = shard.put(*id, record);

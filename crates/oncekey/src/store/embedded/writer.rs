@@ -132,6 +132,8 @@ impl Writer {
         }
         if let (Claimed::Completed { .. }, Some(record)) = (&decision.answer, &found.record)
             && matches!(found.place, Place::Bucket(_))
+            // What this batch brings may yet fail to be committed.
+            && self.batch.get(&claim.id).is_none()
         {
             // Whoever repeats once repeats twice.
             self.view.put_completed(Arc::clone(record));
@@ -233,8 +235,15 @@ impl Writer {
     fn note<T>(&mut self, id: RecordId, found: Found, decision: Decision<T>, at: Moment) -> T {
         let Decision { answer, write } = decision;
         let left = live(found.record.as_deref());
+        let write = match write {
+            Write::Bury(token, record) => {
+                self.dead.insert(token, at.now);
+                record.map_or(Write::Keep, Write::Put)
+            }
+            other => other,
+        };
         match write {
-            Write::Keep => {}
+            Write::Keep | Write::Bury(..) => {}
             Write::Put(record) => {
                 // A lease that was only renewed leaves the version as it was.
                 let reach = match &found.record {

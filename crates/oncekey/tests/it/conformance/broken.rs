@@ -25,6 +25,7 @@ pub(super) enum Fault {
     RepeatedClaimIsRefused,
     ReleasedTokenClaims,
     ReleaseLeavesTheKey,
+    TakeBackForgets,
     MismatchOnlyWhenCompleted,
     FingerprintBeforePrincipal,
     CompleteIgnoresToken,
@@ -309,6 +310,9 @@ impl Store for Broken {
     async fn end(&self, lease: &Lease, how: Ending) -> Result<Held, StoreError> {
         match (self.fault, how) {
             (Fault::RetryForgets, Ending::Retry { .. }) => {
+                self.inner.end(lease, Ending::Release).await
+            }
+            (Fault::TakeBackForgets, Ending::TakeBack { .. }) => {
                 self.inner.end(lease, Ending::Release).await
             }
             (Fault::ReleaseLeavesTheKey, Ending::Release) => {
