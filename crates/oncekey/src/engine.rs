@@ -7,7 +7,7 @@
 //!    dropped, by a panic or otherwise, is abandoned: unknown, never failed.
 //! 3. **Leases are renewed** by one keeper task an engine, at a third of their length, until
 //!    `max_run`; then the work is told, not killed (L1). A renewal that fails is tried again; only
-//!    [`Held::Lost`] means loss (L5).
+//!    [`Held::Lost`] means loss (L5), and that is told at once ([`Run::lost`]).
 //! 4. **Waiters** are bounded, woken by the store, leave without a trace, and run the work
 //!    themselves only after a release (C4).
 //! 5. **A claim whose answer never came** is taken back under its token until that is answered

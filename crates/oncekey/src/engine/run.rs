@@ -29,6 +29,7 @@ pub struct Run {
     ticket: Option<Ticket>,
     began: Stamp,
     told: CancellationToken,
+    lost: CancellationToken,
 }
 
 /// What became of a run's ending.
@@ -50,11 +51,12 @@ impl Run {
     pub(super) fn begin(shared: Arc<Shared>, lease: Lease, terms: (Duration, Duration)) -> Self {
         let (ttl, max_run) = terms;
         let began = shared.clock.now();
-        let told = CancellationToken::new();
-        let kept = Kept { lease, ttl, until: began.after(max_run), told: told.clone() };
+        let (told, lost) = (CancellationToken::new(), CancellationToken::new());
+        let until = began.after(max_run);
+        let kept = Kept { lease, ttl, until, told: told.clone(), lost: lost.clone() };
         let ticket = Some(shared.keeper.enter(kept));
         shared.observer.note(Event::RunStarted);
-        Self { shared, lease, ticket, began, told }
+        Self { shared, lease, ticket, began, told, lost }
     }
 
     /// The lease under which the work runs.
@@ -66,6 +68,14 @@ impl Run {
     #[must_use]
     pub fn told(&self) -> &CancellationToken {
         &self.told
+    }
+
+    /// Cancelled as soon as a renewal finds that the record is no longer this run's (L5): another
+    /// may be at the work. What is not done yet should be left; how the run ends is still to be
+    /// said, and is told [`RunEnded::Lost`]. It may be cancelled, too, while the ending is stored.
+    #[must_use]
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
     }
 
     /// Writes the outcome. It is durable when this returns [`RunEnded::Stored`].
