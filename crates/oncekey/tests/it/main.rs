@@ -2,9 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod bed;
 mod cases;
 mod cases_answers;
+mod cases_crash;
+#[cfg(feature = "embedded")]
+mod cases_damage;
+mod cases_dropped;
+mod cases_fence;
 mod cases_keys;
+mod cases_stores;
 #[cfg(feature = "conformance")]
 mod conformance;
 #[cfg(feature = "embedded")]
