@@ -374,8 +374,8 @@ fn take_back(
             horizon: at.now.after(record.horizon),
         },
     };
-    // The attempt stays: a number that was given out is given out once. Nothing ran under the token,
-    // so nothing can come of it late.
+    // The attempt stays: a number that was given out is given out once. Nothing ran under the
+    // token, so nothing can come of it late.
     let token = LeaseToken::NOBODY;
     let left = Record { token, version: at.next, state, ..record.clone() };
     Decision { answer: undone(left.attempt), write: Write::Bury(lease.token, Some(Box::new(left))) }

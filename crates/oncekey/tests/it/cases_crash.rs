@@ -47,6 +47,16 @@ fn reject() -> Policy {
     Policy::default().with(|policy| policy.wait = Wait::Reject)
 }
 
+/// Returns once the keeper knows of the renewal that is written: the next is due from then on.
+async fn settled(bed: &Bed, key: &str) {
+    // Answers come in the order of their calls.
+    let told = bed.store.claim(&claim(key)).await;
+    assert!(matches!(told, Ok(Claimed::InProgress { .. } | Claimed::Mismatch { .. })), "{told:?}");
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn l1_b22_a_lease_and_a_retention_of_nothing_are_over_at_once(bed: Bed) {
     for (at, nothing) in [Duration::ZERO, Duration::from_nanos(1)].into_iter().enumerate() {
         let key = |name: &str| format!("{name}{at}");
@@ -117,6 +127,7 @@ async fn l1_b22_a_lease_of_nothing_keeps_no_other_from_its_renewal(bed: Bed) {
             record.state == oncekey::record::State::InProgress { lease_until: fresh }
         };
         until("the living one is renewed", renewed).await;
+        settled(&bed, "alive").await;
     }
     assert!(matches!(alive.complete(done(), DAY).await, RunEnded::Stored { .. }));
     bed.clock.advance(MICRO);
@@ -245,6 +256,7 @@ async fn l1_b34_b38_a_slow_run_keeps_a_lease_of_any_length(bed: Bed) {
             })
             .await;
             assert_eq!(other.send(pay(&key, "", "")).await.code(), "in-progress", "{lease:?}");
+            settled(&bed, &key).await;
         }
         rig.app.open();
         assert_eq!(slow.await.expect("an answer").told(), "stored");
@@ -273,7 +285,9 @@ async fn c3_b35_a_takeover_keeps_the_fingerprint_and_a_mismatch_comes_first(bed:
         let told = bed.store.claim(&other(left)).await;
         assert!(matches!(told, Ok(Claimed::Mismatch { .. })), "{left}: {told:?}");
         assert_eq!(bed.record(left).await, before, "{left}: it took nothing and wrote nothing");
-        let lease = bed.acquire(&taking_over(left)).await;
+        // By another recipe it counts as equal (F1), and is still not what was first.
+        let fingerprint = Fingerprint::from_parts(Recipe::from_number(2), [5; 32]);
+        let lease = bed.acquire(&Claim { fingerprint, ..taking_over(left) }).await;
         let taken = bed.record(left).await.expect("a record");
         assert_eq!(taken.fingerprint, claim(left).fingerprint, "{left}");
         assert!(matches!(bed.store.complete(&lease, &done(), DAY).await, Ok(Held::Ours { .. })));
@@ -307,6 +321,7 @@ async fn unstored(bed: &Bed, key: &str, fault: Fault) {
     if is_final {
         bed.clock.advance(Duration::from_secs(3600));
         assert_eq!(bed.standing(key).await, Some(Standing::Unknown), "{fault:?}");
+        assert_eq!(store.calls(Call::Complete), 2, "{fault:?} is final, once it is said twice");
     } else {
         until("it is stored in the background", async || {
             bed.clock.advance(Duration::from_secs(1));

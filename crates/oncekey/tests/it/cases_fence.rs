@@ -1,7 +1,7 @@
 //! Ownership, fences and renewals (B46 to B59), on each store.
 //!
-//! B52, a renewal that outlives its run, is in [`engine_keeper`](super::engine_keeper): it leaves in
-//! every way there is.
+//! B52, a renewal that outlives its run, is in [`engine_keeper`](super::engine_keeper): there a run
+//! leaves in every way there is.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -95,9 +95,11 @@ async fn x5_b130_b131_a_store_is_full_by_bytes_as_by_records_and_what_is_over_ma
         assert!(matches!(replay, Ok(Claimed::Completed { .. })), "{key}: {replay:?}");
     }
     clock.advance(Duration::from_secs(60));
-    for number in 0..10 {
+    for number in 0..taken.len() {
         let fresh = store.claim(&claim(&format!("fresh{number}"))).await;
-        assert!(matches!(fresh, Ok(Claimed::Acquired(_))), "what is over makes room: {fresh:?}");
+        let Ok(Claimed::Acquired(lease)) = fresh else { panic!("there is room: {fresh:?}") };
+        let held = store.complete(&lease, &Outcome::new(vec![b'x'; 4_000]), keep).await;
+        assert!(matches!(held, Ok(Held::Ours { .. })));
     }
     let told = store.claim(&claim("held")).await;
     assert!(matches!(told, Ok(Claimed::Unknown { .. })), "what lives does not: {told:?}");
