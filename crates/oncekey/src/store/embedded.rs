@@ -52,19 +52,28 @@ use crate::store::{
     Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, bounds,
 };
 
+mod backup;
 mod batch;
 mod buckets;
+mod check;
+mod copy;
 mod error;
 mod folder;
 mod layout;
 mod listing;
 mod mailbox;
 mod open;
+mod progress;
 mod request;
+mod survey;
+mod tables;
 mod view;
 mod writer;
 
-pub use self::error::{Damage, OpenError};
+pub use self::backup::{Backup, BackupError, Restored, backup, restore};
+pub use self::check::{Report, Space, Standings, check};
+pub use self::error::{Damage, Flaw, OpenError};
+pub use self::progress::{Progress, Step};
 
 /// Deleted buckets that may wait for their files to be removed.
 const MAX_DELETED: usize = 64;

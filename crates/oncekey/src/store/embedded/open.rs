@@ -103,7 +103,7 @@ fn ended(path: &Path, database: &Database) -> Result<Vec<(Bucket, Keyspace)>, Op
     Ok(ended)
 }
 
-fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
+pub(super) fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
     let stored = keyspace.get(MARK).map_err(|error| OpenError::engine(path, error))?;
     match stored {
         // A keyspace that was made and never written.
@@ -114,13 +114,13 @@ fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
     }
 }
 
-struct Identity {
+pub(super) struct Identity {
     secret: Secret,
     /// Of the last opening; zero for a new folder.
     epoch: u64,
 }
 
-fn identity(path: &Path, meta: &Keyspace, mark: Mark) -> Result<Identity, OpenError> {
+pub(super) fn identity(path: &Path, meta: &Keyspace, mark: Mark) -> Result<Identity, OpenError> {
     let read = |key| meta.get(key).map_err(|error| OpenError::engine(path, error));
     let (secret, epoch) = (read(SECRET)?, read(EPOCH)?);
     // The first batch of all brings both: without it there is nothing.
