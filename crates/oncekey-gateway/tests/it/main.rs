@@ -17,3 +17,4 @@ mod replay;
 mod rig;
 mod scope;
 mod store;
+mod store_commands;

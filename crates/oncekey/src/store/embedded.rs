@@ -55,7 +55,7 @@ use crate::store::{
 mod backup;
 mod batch;
 mod buckets;
-mod check;
+
 mod copy;
 mod error;
 mod folder;
@@ -64,6 +64,7 @@ mod listing;
 mod mailbox;
 mod open;
 mod progress;
+mod report;
 mod request;
 mod survey;
 mod tables;
@@ -71,7 +72,7 @@ mod view;
 mod writer;
 
 pub use self::backup::{Backup, BackupError, Restored, backup, restore};
-pub use self::check::{Report, Space, Standings, check};
+pub use self::report::{Report, Space, Standings, check};
 pub use self::error::{Damage, Flaw, OpenError};
 pub use self::progress::{Progress, Step};
 

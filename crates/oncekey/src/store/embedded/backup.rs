@@ -3,6 +3,7 @@
 //! ```text
 //! manifest   BLAKE3 and length of every file, when it was taken, and by which version
 //! format, synced, audit, db/    as they are in the data folder
+//! journals/  those that the storage engine has deleted and the store may still need
 //! ```
 //!
 //! 1. A backup is of a store that nobody has open and that was found intact: its journals, its
@@ -34,7 +35,7 @@ mod manifest;
 
 /// What of a data folder is the store's, in the order in which a restore moves it to its place:
 /// with `db` and without `format`, a folder is refused.
-const PARTS: [&str; 4] = ["db", "synced", "audit", "format"];
+const PARTS: [&str; 5] = ["db", "journals", "synced", "audit", "format"];
 
 /// A backup that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,9 +85,8 @@ impl Quiet {
         Ok(Self { path: path.to_path_buf(), format, lock })
     }
 
-    /// Where the storage engine's files are.
-    pub(super) fn database(&self) -> PathBuf {
-        self.path.join("db")
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn format(&self) -> u32 {

@@ -6,7 +6,7 @@
 //!
 //! 1. Journals and tables are compared with their checksums first. Only what is intact is opened.
 //! 2. No background work runs on the stand-in, and it is gone when the survey is dropped.
-//! 3. A keyspace that is flawed and that nobody needs is no damage: the engine was deleting it.
+//! 3. A flawed keyspace that `synced` does not name is no damage: the engine was deleting it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -17,9 +17,12 @@ use std::path::{Path, PathBuf};
 
 use fjall::Database;
 
+use super::check::{self, Engine, Judged};
 use super::copy;
 use super::error::{Damage, Flaw, OpenError};
 use super::folder::Quiet;
+use super::journal;
+use super::open::Found;
 use super::progress::{Meter, Step, Told};
 use super::tables::{self, Tables};
 
@@ -36,44 +39,75 @@ const MAX_FILES: usize = 128;
 pub(super) struct Survey {
     /// What is wrong.
     pub(super) flaws: Vec<Flaw>,
+    /// What its journals and `synced` say.
+    pub(super) judged: Judged,
     /// How many tables were compared.
     pub(super) tables: usize,
     /// Their bytes.
     pub(super) bytes: u64,
-    /// The stand-in's content; `None` where it could not be opened, or was not worth it.
-    pub(super) opened: Option<Database>,
-    /// After the database, which still has files in it open.
-    _stand_in: Option<StandIn>,
+    /// The stand-in; `None` where it was not worth opening.
+    pub(super) opened: Option<Opened>,
+}
+
+/// The stand-in's content.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) found: Found,
+    /// After the database, which has files in it open.
+    _stand_in: StandIn,
 }
 
 impl Survey {
     /// Looks at the folder.
     pub(super) fn take(quiet: &Quiet, told: Told<'_>) -> Result<Self, OpenError> {
-        let path = quiet.database();
-        let mut survey =
-            Self { flaws: Vec::new(), tables: 0, bytes: 0, opened: None, _stand_in: None };
-        let marker = path.join("version");
-        if !marker.exists() {
-            survey.flaws.push(Flaw { path: marker, damage: Damage::FileMissing });
+        let path = quiet.path();
+        let mut judged = check::judge(path)?;
+        let damages = std::mem::take(&mut judged.damages);
+        let mut survey = Self { flaws: Vec::new(), judged, tables: 0, bytes: 0, opened: None };
+        survey.add(path, damages);
+        let database = path.join("db");
+        if survey.judged.engine != Engine::Whole {
             return Ok(survey);
         }
-        let Tables { count, bytes, flaws } = tables::verify(&path, told)?;
+        let Tables { count, bytes, flaws } = tables::verify(&database, told)?;
         (survey.tables, survey.bytes) = (count, bytes);
         let left_out: BTreeSet<u64> = flaws.keys().copied().collect();
-        let told = flaws.into_values().flatten();
-        if left_out.contains(&NAMES) {
-            survey.flaws.extend(told);
-            return Ok(survey);
+        let needed = survey.judged.table.as_ref().map(|table| &table.keyspaces);
+        let is_needed = |id: &u64| {
+            *id == NAMES || needed.is_none_or(|all| all.iter().any(|entry| entry.id == *id))
+        };
+        let damaged = flaws.into_iter().filter(|(id, _)| is_needed(id));
+        survey.flaws.extend(damaged.flat_map(|(_, flaws)| flaws));
+        // With something missing, what the engine would make of the rest is no finding.
+        if survey.flaws.is_empty() {
+            survey.open(path, &left_out)?;
         }
-        let stand_in = StandIn::of(&path, &left_out)?;
-        match open(&stand_in.database()) {
-            Ok(database) => survey.opened = Some(database),
-            Err(OpenError::Damaged { damage, .. }) => survey.flaws.push(Flaw { path, damage }),
-            Err(other) => return Err(other),
-        }
-        survey._stand_in = Some(stand_in);
-        survey.flaws.extend(told);
         Ok(survey)
+    }
+
+    fn open(&mut self, path: &Path, left_out: &BTreeSet<u64>) -> Result<(), OpenError> {
+        let stand_in = StandIn::of(path, &self.judged, left_out)?;
+        let at = stand_in.database();
+        let found = open(&at).and_then(|database| Ok((Found::of(&at, &database)?, database)));
+        let (found, database) = match found {
+            Ok(opened) => opened,
+            Err(OpenError::Damaged { damage, .. }) => {
+                self.add(&path.join("db"), vec![damage]);
+                return Ok(());
+            }
+            Err(other) => return Err(other),
+        };
+        if let Some(table) = &self.judged.table {
+            let lacks = found.lacks(table);
+            self.add(path, lacks);
+        }
+        self.opened = Some(Opened { database, found, _stand_in: stand_in });
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, damages: Vec<Damage>) {
+        let path = path.to_path_buf();
+        self.flaws.extend(damages.into_iter().map(|damage| Flaw { path: path.clone(), damage }));
     }
 
     /// The first flaw, as the reason to go no further.
@@ -103,8 +137,8 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// Stands in for the files at `path`, but for the keyspaces `left_out`.
-    fn of(path: &Path, left_out: &BTreeSet<u64>) -> Result<Self, OpenError> {
+    /// Stands in for the store at `path`, but for the keyspaces `left_out`.
+    fn of(path: &Path, judged: &Judged, left_out: &BTreeSet<u64>) -> Result<Self, OpenError> {
         let number = getrandom::u64().map_err(|error| OpenError::io(path, error.into()))?;
         let stand_in =
             Self { path: std::env::temp_dir().join(format!("oncekey-check-{number:016x}")) };
@@ -113,7 +147,8 @@ impl StandIn {
         DirBuilder::new().mode(0o700).create(&stand_in.path).map_err(failed)?;
         // Links must hold from anywhere.
         let path = fs::canonicalize(path).map_err(|error| OpenError::io(path, error))?;
-        stand_in.fill(&path, left_out).map_err(failed)?;
+        stand_in.fill(&path.join("db"), left_out).map_err(failed)?;
+        stand_in.journals(judged).map_err(failed)?;
         Ok(stand_in)
     }
 
@@ -141,6 +176,16 @@ impl StandIn {
         }
         Ok(())
     }
+
+    /// The journals that matter, as opening leaves them: those that the engine deleted just before
+    /// the process ended are back, and what a crash tore is cut off.
+    fn journals(&self, judged: &Judged) -> io::Result<()> {
+        for journal in &judged.journals {
+            let target = self.database().join(journal::name(journal.file));
+            copy_file(&journal.path, &target)?;
+        }
+        check::cut(&self.path, &judged.cuts)
+    }
 }
 
 impl Drop for StandIn {
@@ -150,18 +195,22 @@ impl Drop for StandIn {
     }
 }
 
-/// Copies the files of one folder, those below it left out.
+/// Copies the files of one folder, but for journals and what is below it.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
-    let mut nobody = |_| {};
-    let mut meter = Meter::new(&mut nobody, Step::Copy, 1);
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        if entry.file_type()?.is_file() {
-            copy::copy(&entry.path(), &to.join(entry.file_name()), &mut meter)?;
+        let is_journal = entry.path().extension().is_some_and(|kind| kind == "jnl");
+        if entry.file_type()?.is_file() && !is_journal {
+            copy_file(&entry.path(), &to.join(entry.file_name()))?;
         }
     }
     Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut nobody = |_| {};
+    copy::copy(from, to, &mut Meter::new(&mut nobody, Step::Copy, 1)).map(drop)
 }
 
 /// What is in a folder; nothing, where there is none.

@@ -22,14 +22,16 @@
 
 use std::path::Path;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use fjall::{Keyspace, KeyspaceCreateOptions};
 
+use super::check::{Journal, Known};
 use super::error::{Damage, Flaw, OpenError};
 use super::folder::Quiet;
-use super::layout::{self, Bucket, LIVE, MARK, META};
+use super::layout::{Bucket, LIVE, MARK, META, Mark};
 use super::open;
 use super::progress::{Meter, Progress, Step, Told};
-use super::survey::Survey;
+use super::survey::{Opened, Survey};
+use super::synced::Table;
 use crate::clock::{Clock, Stamp};
 use crate::key::RecordId;
 use crate::record::codec;
@@ -46,6 +48,10 @@ pub struct Report {
     pub format: u32,
     /// What is wrong, but for single records.
     pub flaws: Vec<Flaw>,
+    /// The journals, oldest first.
+    pub journals: Vec<Journal>,
+    /// What the store knew to be synced, where that can be read.
+    pub synced: Option<Known>,
     /// How many tables were compared with their checksums.
     pub tables: usize,
     /// Their bytes.
@@ -131,11 +137,16 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, 
         flaws: std::mem::take(&mut survey.flaws),
         ..Report::default()
     };
-    if let Some(database) = &survey.opened {
+    if let Some(opened) = &survey.opened {
         report.records_read = true;
-        report.read(&quiet.database(), database, progress)?;
+        let table = survey.judged.table.clone().unwrap_or_default();
+        report.read(&path.join("db"), opened, &table, progress)?;
+    } else {
+        // A store in which nothing was ever written has no records to be read.
+        report.records_read = report.flaws.is_empty();
     }
-    drop(survey);
+    (report.journals, report.synced) = survey.judged.told();
+    drop(survey.opened);
     quiet.release()?;
     Ok(report)
 }
@@ -144,40 +155,37 @@ impl Report {
     fn read(
         &mut self,
         path: &Path,
-        database: &Database,
+        opened: &Opened,
+        table: &Table,
         progress: Told<'_>,
     ) -> Result<(), OpenError> {
+        let Opened { database, found, .. } = opened;
+        let latest = found.keyspaces.iter().fold(table.highest, |mark, it| mark.max(it.mark));
         let mut names = database.list_keyspace_names();
         names.sort();
         let mut spaces = Vec::new();
-        let mut latest = layout::Mark::default();
         for name in names {
             let keyspace = database
                 .keyspace(&name, KeyspaceCreateOptions::default)
                 .map_err(|error| OpenError::engine(path, error))?;
-            if name.as_ref() != META && name.as_ref() != LIVE && Bucket::parse(&name).is_none() {
-                self.flaw(path, Damage::Keyspace(name.to_string()));
-                continue;
-            }
-            match open::read_mark(path, &keyspace) {
-                Ok(mark) => {
-                    latest = latest.max(mark);
-                    spaces.push((name.to_string(), keyspace, mark));
+            if *name == *META {
+                if let Err(error) = open::identity(path, &keyspace, table) {
+                    self.add(error)?;
                 }
-                Err(error) => self.add(error)?,
+            } else if *name == *LIVE || Bucket::parse(&name).is_some() {
+                spaces.push(keyspace);
+            } else {
+                self.flaw(path, Damage::Keyspace(name.to_string()));
             }
-        }
-        let meta = spaces.iter().position(|(name, ..)| name == META).map(|at| spaces.remove(at));
-        if let Some((_, meta, _)) = meta
-            && let Err(error) = open::identity(path, &meta, latest)
-        {
-            self.add(error)?;
         }
         let now = Clock::not_before(latest.stamp).now();
-        let about = spaces.iter().map(|(_, keyspace, _)| keyspace.approximate_len() as u64).sum();
+        let about = spaces.iter().map(|keyspace| keyspace.approximate_len() as u64).sum();
         let mut meter = Meter::new(progress, Step::Records, about);
-        for (name, keyspace, mark) in spaces {
-            let mut space = Space { name, records: 0, unreadable: 0, last_batch: mark.number };
+        for keyspace in spaces {
+            let entry = found.keyspaces.iter().find(|entry| entry.id == keyspace.id());
+            let Mark { number: last_batch, .. } = entry.map(|entry| entry.mark).unwrap_or_default();
+            let name = keyspace.name().to_string();
+            let mut space = Space { name, records: 0, unreadable: 0, last_batch };
             self.records(path, &keyspace, now, &mut space, &mut meter)?;
             self.keyspaces.push(space);
         }
