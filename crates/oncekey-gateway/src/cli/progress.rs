@@ -41,7 +41,8 @@ impl<W: Write> Bar<W> {
         let full = "#".repeat(usize::try_from(now.1 * WIDTH / 100).unwrap_or(0));
         let width = usize::try_from(WIDTH).unwrap_or(0);
         // It is only for show: where it cannot be drawn, the work goes on.
-        let _ = write!(out, "\r{what:<16}[{full:<width$}] {:>3} %", now.1).and_then(|()| out.flush());
+        let _ =
+            write!(out, "\r{what:<16}[{full:<width$}] {:>3} %", now.1).and_then(|()| out.flush());
     }
 }
 

@@ -165,9 +165,10 @@ impl Place {
 fn moment(stamp: Stamp) -> String {
     let micros = i64::try_from(stamp.as_micros()).unwrap_or(i64::MAX);
     // What no calendar has comes from a broken clock.
-    Timestamp::from_microsecond(micros).map_or_else(|_| "at no time".into(), |at| {
-        at.round(jiff::Unit::Second).unwrap_or(at).to_string()
-    })
+    Timestamp::from_microsecond(micros).map_or_else(
+        |_| "at no time".into(),
+        |at| at.round(jiff::Unit::Second).unwrap_or(at).to_string(),
+    )
 }
 
 /// So many bytes, for people.

@@ -9,7 +9,9 @@
 //!    write (C5).
 //! 5. A failed write or sync ends the store: every later call gets an error, and
 //!    [`EmbeddedStore::failed`] says so, for the process to stop (X7).
-//! 6. The store's time never runs backwards, not even over a restart with a clock set back.
+//! 6. A folder from which something acknowledged is missing is refused, unchanged, and the refusal
+//!    names what: [`scan`] tells it without opening, and [`accept_loss`] goes on without it.
+//! 7. The store's time never runs backwards, not even over a restart with a clock set back.
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};
@@ -36,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch::Batch;
 use self::folder::Folder;
+use self::kept::Watch;
 use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
@@ -52,13 +55,16 @@ use crate::store::{
     Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, bounds,
 };
 
+mod accept;
 mod backup;
 mod batch;
 mod buckets;
-
+mod check;
 mod copy;
 mod error;
 mod folder;
+mod journal;
+mod kept;
 mod layout;
 mod listing;
 mod mailbox;
@@ -67,14 +73,18 @@ mod progress;
 mod report;
 mod request;
 mod survey;
+mod synced;
 mod tables;
 mod view;
+mod walk;
 mod writer;
 
+pub use self::accept::{Accepted, accept_loss};
 pub use self::backup::{Backup, BackupError, Restored, backup, restore};
-pub use self::report::{Report, Space, Standings, check};
-pub use self::error::{Damage, Flaw, OpenError};
+pub use self::check::{Journal, Known, Scan, scan};
+pub use self::error::{Damage, Fault, Flaw, Missing, OpenError};
 pub use self::progress::{Progress, Step};
+pub use self::report::{Report, Space, Standings, check};
 
 /// Deleted buckets that may wait for their files to be removed.
 const MAX_DELETED: usize = 64;
@@ -151,12 +161,15 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`] says what is wrong with the folder and what to do.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
-        let folder = Folder::take(path.as_ref())?;
+        // Before the engine looks, for it cuts off what it cannot read.
+        let (folder, synced) = check::take(path.as_ref())?;
         let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
-        // The folder is ours and the engine has not looked: whoever must judge the journals as
-        // the last process left them does it here, for the engine cuts off what it cannot read.
         let Opened { view, buckets, secret, mark, live } =
-            open::open(&folder.database(), &options, deleted)?;
+            open::open(&folder.database(), &options, deleted, &synced)?;
+        let mut watch = Watch::new(path.as_ref(), synced);
+        watch.look().map_err(|error| OpenError::io(path.as_ref(), error))?;
+        let (stop_watch, stopped) = std_mpsc::sync_channel(0);
+        let failed = view.failed.clone();
         let writer = Writer {
             view: Arc::clone(&view),
             buckets,
@@ -176,9 +189,17 @@ impl EmbeddedStore {
                 .map_err(|error| OpenError::io(path.as_ref(), error))
         };
         let threads = vec![
-            spawn("oncekey-writer", Box::new(move || writer.run(calls)))?,
+            spawn(
+                "oncekey-writer",
+                Box::new(move || {
+                    writer.run(calls);
+                    drop(stop_watch);
+                }),
+            )?,
             // The last handle of a deleted bucket removes its files.
             spawn("oncekey-sweeper", Box::new(move || to_drop.into_iter().for_each(drop)))?,
+            // Last: it looks once more when the writer is done.
+            spawn("oncekey-synced", Box::new(move || watch.run(&stopped, &failed)))?,
         ];
         let (queue, deadline) = (Some(queue), options.deadline);
         Ok(Self { view, secret, deadline, queue, threads, _folder: folder })

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use oncekey::clock::Clock;
+use oncekey::key::RecordId;
 use oncekey::record::{Retention, Version};
 use oncekey::store::embedded::{Damage, EmbeddedStore, OpenError, Options};
 use oncekey::store::{By, Change, Changed, Filter, Inspect, Store, StoreErrorKind};
@@ -31,6 +32,34 @@ fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// Changes one bit of each of these records, in a batch that follows on the store's own.
+fn damage(path: &Path, ids: &[RecordId]) {
+    let database = fjall::Database::builder(path.join("db")).open().unwrap();
+    let (mut batch, mut last, mut touched) = (database.batch(), [0; 24], Vec::new());
+    let number = |mark: &[u8]| u64::from_le_bytes(mark[..8].try_into().unwrap());
+    for name in database.list_keyspace_names() {
+        let keyspace = database.keyspace(&name, Default::default).unwrap();
+        let mark = keyspace.get("mark").unwrap();
+        if let Some(mark) = mark.filter(|mark| number(mark) > number(&last)) {
+            last.copy_from_slice(&mark);
+        }
+        for id in ids {
+            let Some(value) = keyspace.get(id.as_bytes()).unwrap() else { continue };
+            let mut value = value.to_vec();
+            let middle = value.len() / 2;
+            value[middle] ^= 1;
+            batch.insert(&keyspace, id.as_bytes(), value);
+            touched.push(keyspace.clone());
+        }
+    }
+    let next = number(&last) + 1;
+    last[..8].copy_from_slice(&next.to_le_bytes());
+    for keyspace in &touched {
+        batch.insert(keyspace, "mark", last);
+    }
+    batch.durability(Some(fjall::PersistMode::SyncAll)).commit().unwrap();
 }
 
 /// Runs this test binary again, only to open the folder and say how that went.
@@ -142,21 +171,7 @@ async fn x3_a_damaged_record_refuses_its_own_key_and_no_other() {
     store_outcome(&rig.store, "ended", "answer", Retention::keep(DAY)).await;
     store_outcome(&rig.store, "fine", "answer", Retention::keep(DAY)).await;
     let ended = claim("ended").id;
-    let rig = rig.reopen(|path| {
-        let database = fjall::Database::builder(path.join("db")).open().unwrap();
-        for name in database.list_keyspace_names() {
-            let keyspace = database.keyspace(&name, Default::default).unwrap();
-            for id in [live, ended] {
-                if let Some(value) = keyspace.get(id.as_bytes()).unwrap() {
-                    let mut value = value.to_vec();
-                    let middle = value.len() / 2;
-                    value[middle] ^= 1;
-                    keyspace.insert(id.as_bytes(), value).unwrap();
-                }
-            }
-        }
-        database.persist(fjall::PersistMode::SyncAll).unwrap();
-    });
+    let rig = rig.reopen(|path| damage(path, &[live, ended]));
     for (key, id) in [("live", live), ("ended", ended)] {
         let error = rig.store.claim(&claim(key)).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unreadable, "{key}");

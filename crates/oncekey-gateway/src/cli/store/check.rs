@@ -99,7 +99,11 @@ fn print(out: &mut dyn Write, folder: &Path, report: &Report) -> io::Result<()> 
     writeln!(out, "journals  {}, {}, {batches} batches", report.journals.len(), size(bytes))?;
     writeln!(out, "tables    {}, {}", report.tables, size(report.table_bytes))?;
     if report.records_read {
-        writeln!(out, "\n{:<30} {:>12} {:>12} {:>12}", "keyspace", "records", "unreadable", "batch")?;
+        writeln!(
+            out,
+            "\n{:<30} {:>12} {:>12} {:>12}",
+            "keyspace", "records", "unreadable", "batch"
+        )?;
         for space in &report.keyspaces {
             writeln!(
                 out,

@@ -24,6 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use self::manifest::{Entry, Manifest};
+use super::accept;
 use super::copy;
 use super::error::{Damage, OpenError};
 use super::folder::{self, MANIFEST, Quiet, RESTORING};
@@ -215,6 +216,7 @@ pub fn restore(
         }
     }
     meter.end();
+    note(&aside, from, &manifest).map_err(io_at(&aside))?;
     sync_tree(&aside)?;
     for part in PARTS {
         let (source, target) = (aside.join(part), to.join(part));
@@ -227,6 +229,19 @@ pub fn restore(
     made.keep()?;
     let (files, bytes) = (manifest.files.len(), manifest.bytes());
     Ok(Restored { taken: manifest.taken, by: manifest.by, files, bytes })
+}
+
+/// Adds to the restored folder's audit file where it comes from.
+fn note(folder: &Path, from: &Path, manifest: &Manifest) -> io::Result<()> {
+    let seconds = |stamp: Stamp| stamp.as_micros() / 1_000_000;
+    let entry = serde_json::json!({
+        "at": seconds(Clock::real().now()),
+        "did": "restore",
+        "from": from.display().to_string(),
+        "taken": seconds(manifest.taken),
+        "by": manifest.by,
+    });
+    accept::append(folder, &entry)
 }
 
 /// Reads every file of the backup and compares it.
@@ -278,6 +293,13 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
         let path = folder.join(part);
         if path.is_dir() {
             below(&path, &mut found)?;
+            // Most of these are second names of what the engine has.
+            found.retain(|file| {
+                let engine = file.file_name().map(|name| folder.join("db").join(name));
+                part != "journals"
+                    || !file.starts_with(&path)
+                    || !engine.is_some_and(|at| at.exists())
+            });
         } else if path.exists() {
             found.push(path);
         }

@@ -119,6 +119,7 @@ impl Batch {
             items.insert(keyspace, MARK, mark.encode());
         }
         items.durability(Some(PersistMode::SyncData)).commit()?;
+        buckets.note(&touched, mark)?;
         Ok(writes)
     }
 }

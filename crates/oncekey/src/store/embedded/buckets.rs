@@ -3,11 +3,13 @@
 //! The storage engine does not look whether a keyspace was deleted when it writes: a write to a
 //! deleted bucket vanishes in silence. So nobody else may do either.
 
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
-use super::layout::Bucket;
+use super::layout::{Bucket, Mark};
+use super::synced::Synced;
 use super::view::Keyspaces;
 use crate::clock::Stamp;
 use crate::key::RecordId;
@@ -22,6 +24,7 @@ pub(super) struct Buckets {
     open: Vec<Open>,
     /// Deleted ones go there: whoever drops a last handle deletes files, for as long as it takes.
     deleted: SyncSender<Keyspace>,
+    synced: Arc<Synced>,
 }
 
 struct Open {
@@ -59,13 +62,14 @@ impl Buckets {
         options: KeyspaceCreateOptions,
         found: Vec<(Bucket, Keyspace)>,
         deleted: SyncSender<Keyspace>,
+        synced: Arc<Synced>,
     ) -> Self {
         let open = found.into_iter().map(|(name, keyspace)| {
             // The mark is no record.
             let records = keyspace.approximate_len().saturating_sub(1);
             Open { name, keyspace, records }
         });
-        let mut buckets = Self { database, options, live, open: open.collect(), deleted };
+        let mut buckets = Self { database, options, live, open: open.collect(), deleted, synced };
         buckets.sort();
         buckets
     }
@@ -125,6 +129,10 @@ impl Buckets {
             let open = self.open.remove(at);
             deleted.buckets.push(open.keyspace.clone());
             deleted.records += open.records;
+            // On disk before the bucket goes: one that is listed and not there is damage.
+            let id = open.keyspace.id();
+            self.synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
+            self.synced.sync()?;
             self.database.delete_keyspace(open.keyspace)?;
         }
         Ok(deleted)
@@ -152,6 +160,11 @@ impl Buckets {
 
     pub(super) fn live(&self) -> &Keyspace {
         &self.live
+    }
+
+    /// After a commit: these keyspaces got this mark.
+    pub(super) fn note(&self, touched: &[Keyspace], mark: Mark) -> fjall::Result<()> {
+        Ok(self.synced.note(touched, mark)?)
     }
 
     pub(super) fn database(&self) -> &Database {

@@ -1,12 +1,14 @@
 //! Why a folder cannot be opened as a store. Every answer names the folder and what to do.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a store was not opened.
 ///
-/// Nothing was changed on disk by [`InUse`](Self::InUse), [`NewerVersion`](Self::NewerVersion),
-/// and [`NotWritable`](Self::NotWritable).
+/// Nothing was changed on disk by [`InUse`](Self::InUse), [`NewerVersion`](Self::NewerVersion)
+/// and [`NotWritable`](Self::NotWritable), nor by a [`Damage`] that was seen before the storage
+/// engine was let near its files: [`Damage::seen_before_opening`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -40,7 +42,7 @@ pub enum OpenError {
         known: u32,
     },
     /// Something that must be there is missing or makes no sense.
-    #[error("the data folder {path} is damaged ({damage}): restore it from a backup")]
+    #[error("the data folder {path} is damaged ({damage}): {}", damage.advice())]
     Damaged {
         /// The folder or the file in it.
         path: PathBuf,
@@ -91,7 +93,7 @@ pub enum Damage {
     #[error("the file that names the format cannot be read")]
     FormatUnreadable,
     /// A restore into the folder was interrupted.
-    #[error("a restore into it did not come to its end; delete the folder and restore again")]
+    #[error("a restore into it did not come to its end")]
     HalfRestored,
     /// A file of the storage engine is not there.
     #[error("the file is missing")]
@@ -102,9 +104,6 @@ pub enum Damage {
     /// The storage engine makes no file of this name.
     #[error("the file is not one of the storage engine's")]
     FileUnknown,
-    /// A keyspace that must be there is not.
-    #[error("the keyspace {0:?} is missing")]
-    KeyspaceMissing(String),
     /// A value that every folder has is missing or has the wrong length.
     #[error("the value {0:?} is missing or cut off")]
     Value(&'static str),
@@ -117,6 +116,132 @@ pub enum Damage {
     /// The storage engine gave up on its files.
     #[error("the storage engine gave up while reading its files")]
     EnginePanicked,
+    /// The file that says what was synced is missing, or no part of it is intact: whether
+    /// something was lost cannot be told.
+    #[error("the file that says what was synced is missing or cannot be read")]
+    SyncedUnreadable,
+    /// The file that says what was synced was made in another folder.
+    #[error("the file that says what was synced belongs to another folder")]
+    SyncedOfAnother,
+    /// Batches are missing from a journal, or cannot be read there.
+    #[error("{fault} in {file:?} at byte {offset}: {missing}")]
+    Journal {
+        /// The journal.
+        file: PathBuf,
+        /// From where on.
+        offset: u64,
+        /// What is wrong there.
+        fault: Fault,
+        /// What it held.
+        missing: Missing,
+    },
+    /// A keyspace that held records is not there.
+    #[error("the keyspace {name:?} is missing; it held records up to batch {synced}")]
+    KeyspaceMissing {
+        /// Its name.
+        name: String,
+        /// The last batch that it was known to hold.
+        synced: u64,
+    },
+    /// A keyspace ends before what was synced.
+    #[error("the keyspace {name:?} ends at batch {found}, and batch {synced} was synced")]
+    KeyspaceBehind {
+        /// Its name.
+        name: String,
+        /// The last batch that it holds.
+        found: u64,
+        /// The last batch that it was known to hold.
+        synced: u64,
+    },
+}
+
+/// What is wrong with a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The file is not there.
+    #[error("a journal is missing")]
+    Absent,
+    /// The bytes are no batch.
+    #[error("the journal cannot be read")]
+    Broken,
+    /// It ends before what was synced.
+    #[error("the journal ends too early")]
+    Short,
+    /// A batch that does not follow on the one before it.
+    #[error("batch {found} lies in the journal where {expected} belongs,")]
+    Order {
+        /// Which batch belongs there.
+        expected: u64,
+        /// Which is there.
+        found: u64,
+    },
+    /// A batch that this store did not write.
+    #[error("something else wrote to the journal")]
+    Foreign,
+}
+
+/// Which batches are missing. Each holds up to some hundred acknowledged writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missing {
+    /// The first; `None` if it is not known.
+    pub first: Option<u64>,
+    /// The last; `None` if it is not known.
+    pub last: Option<u64>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            (Some(first), Some(last)) if first == last => write!(f, "batch {first} is missing"),
+            (Some(first), Some(last)) => write!(f, "the batches {first} to {last} are missing"),
+            (Some(first), None) => write!(f, "batches may be missing from {first} on"),
+            (None, Some(last)) => write!(f, "batches may be missing up to {last}"),
+            (None, None) => f.write_str("batches may be missing"),
+        }
+    }
+}
+
+impl Damage {
+    /// Whether it is found by reading alone, so that the refusal has changed nothing on disk.
+    #[must_use]
+    pub fn seen_before_opening(&self) -> bool {
+        matches!(
+            self,
+            Self::FormatMissing
+                | Self::FormatUnreadable
+                | Self::HalfRestored
+                | Self::SyncedUnreadable
+                | Self::Journal { .. }
+                | Self::KeyspaceMissing { .. }
+        )
+    }
+
+    /// Whether a person can go on without what is missing.
+    #[must_use]
+    pub fn can_be_accepted(&self) -> bool {
+        matches!(
+            self,
+            Self::SyncedUnreadable
+                | Self::SyncedOfAnother
+                | Self::Journal { .. }
+                | Self::KeyspaceMissing { .. }
+                | Self::KeyspaceBehind { .. }
+        )
+    }
+
+    /// What to do.
+    fn advice(&self) -> &'static str {
+        if matches!(self, Self::HalfRestored) {
+            "delete the folder and restore again"
+        } else if self.can_be_accepted() {
+            "restore it from a backup, or go on without what is missing by \
+             `oncekey store accept-loss`"
+        } else {
+            "restore it from a backup"
+        }
+    }
 }
 
 /// One thing that is wrong with a folder.

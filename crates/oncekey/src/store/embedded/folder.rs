@@ -138,7 +138,7 @@ fn hold(path: &Path, lock: File) -> Result<File, OpenError> {
 }
 
 /// The folder's format; `None` where there is no store yet.
-fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
+pub(super) fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     if path.join(RESTORING).exists() {
         return Err(OpenError::damaged(path, Damage::HalfRestored));
     }

@@ -61,8 +61,11 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    pub(super) fn encode(self) -> [u8; 24] {
-        let mut bytes = [0; 24];
+    /// Of an encoded mark, in bytes.
+    pub(super) const LENGTH: usize = 24;
+
+    pub(super) fn encode(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.version.to_le_bytes());
         bytes[16..].copy_from_slice(&self.stamp.as_micros().to_le_bytes());

@@ -4,6 +4,7 @@
 //! 2. The epoch is raised. One process has a folder open, so every record in progress was held by
 //!    a process that ended: it is unknown at once (U1), in the same batch that raises the epoch.
 //! 3. Versions, batch numbers and the store's time go on above everything that was seen.
+//! 4. Every keyspace that held something is there, with its last synced mark at least.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -16,6 +17,7 @@ use super::Options;
 use super::buckets::Buckets;
 use super::error::{Damage, OpenError};
 use super::layout::{self, Bucket, EPOCH, LIVE, MARK, META, Mark, SECRET};
+use super::synced::{Entry, Synced, Table};
 use super::view::View;
 use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Moment};
@@ -39,6 +41,7 @@ pub(super) fn open(
     path: &Path,
     options: &Options,
     deleted: SyncSender<Keyspace>,
+    synced: &Arc<Synced>,
 ) -> Result<Opened, OpenError> {
     let engine = |error| OpenError::engine(path, error);
     let database = database(path, options)?;
@@ -47,11 +50,14 @@ pub(super) fn open(
     let live = database.keyspace(LIVE, || each.clone()).map_err(engine)?;
     let ended = ended(path, &database)?;
 
-    let mut mark = Mark::default();
-    for keyspace in [&meta, &live].into_iter().chain(ended.iter().map(|(_, keyspace)| keyspace)) {
-        mark = mark.max(read_mark(path, keyspace)?);
+    let found = Found::of(path, &database)?;
+    let table = synced.table();
+    if let Some(damage) = found.lacks(&table).into_iter().next() {
+        return Err(OpenError::damaged(path, damage));
     }
-    let Identity { secret, epoch } = identity(path, &meta, mark)?;
+    let marks = found.keyspaces.iter().map(|keyspace| keyspace.mark);
+    let mut mark = marks.fold(table.highest, Mark::max);
+    let Identity { secret, epoch } = identity(path, &meta, &table)?;
     let loaded = Loaded::read(path, &live)?;
     mark.version = loaded.records.iter().map(|r| r.version.number()).fold(mark.version, u64::max);
 
@@ -59,8 +65,15 @@ pub(super) fn open(
     let mut start = Start { database: &database, meta: &meta, live: &live, mark };
     let records = start.write(&clock, &secret, epoch, loaded.records).map_err(engine)?;
     let mark = start.mark;
+    let keyspaces = Found::of(path, &database)?.keyspaces;
+    let written = synced.change(|table| {
+        table.identity = Table::identity(&secret);
+        table.keyspaces = keyspaces;
+        table.highest = table.highest.max(mark);
+    });
+    written.and_then(|()| synced.sync()).map_err(|error| OpenError::io(path, error))?;
 
-    let buckets = Buckets::new(database.clone(), live, each, ended, deleted);
+    let buckets = Buckets::new(database.clone(), live, each, ended, deleted, Arc::clone(synced));
     let view = View::new(clock, database, buckets.keyspaces(), options.cache_bytes);
     let count = records.len() + loaded.unreadable.len();
     loaded.unreadable.into_iter().for_each(|id| view.set_unreadable(id));
@@ -71,7 +84,7 @@ pub(super) fn open(
 }
 
 /// The storage engine over the files at `path`.
-fn database(path: &Path, options: &Options) -> Result<Database, OpenError> {
+pub(super) fn database(path: &Path, options: &Options) -> Result<Database, OpenError> {
     let builder = Database::builder(path)
         .cache_size(options.block_cache_bytes)
         .max_cached_files(Some(options.max_files))
@@ -103,7 +116,7 @@ fn ended(path: &Path, database: &Database) -> Result<Vec<(Bucket, Keyspace)>, Op
     Ok(ended)
 }
 
-pub(super) fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
+fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
     let stored = keyspace.get(MARK).map_err(|error| OpenError::engine(path, error))?;
     match stored {
         // A keyspace that was made and never written.
@@ -114,17 +127,69 @@ pub(super) fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenEr
     }
 }
 
+/// What the engine holds.
+pub(super) struct Found {
+    pub(super) keyspaces: Vec<Entry>,
+    /// Whose folder it is, if that was ever written.
+    pub(super) identity: Option<[u8; 16]>,
+}
+
+impl Found {
+    /// Reads it from `database`, whose files are at `path`.
+    pub(super) fn of(path: &Path, database: &Database) -> Result<Self, OpenError> {
+        let engine = |error| OpenError::engine(path, error);
+        let mut found = Self { keyspaces: Vec::new(), identity: None };
+        for name in database.list_keyspace_names() {
+            // It is there, so its own options count and these are not used.
+            let keyspace =
+                database.keyspace(&name, fjall::KeyspaceCreateOptions::default).map_err(engine)?;
+            let mark = read_mark(path, &keyspace)?;
+            // One that was made and never written is nothing to be missed.
+            if mark != Mark::default() {
+                found.keyspaces.push(Entry { name: name.to_string(), id: keyspace.id(), mark });
+            }
+            if &*name == META {
+                let secret = keyspace.get(SECRET).map_err(engine)?;
+                let secret = secret.and_then(|bytes| <[u8; 32]>::try_from(&*bytes).ok());
+                let identity = |secret| Table::identity(&Secret::from_bytes(secret));
+                found.identity = secret.map(identity);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a table names and the engine does not have.
+    pub(super) fn lacks(&self, table: &Table) -> Vec<Damage> {
+        let mut damages = Vec::new();
+        let known = table.identity != Table::UNKNOWN;
+        if known && self.identity.is_some_and(|identity| identity != table.identity) {
+            damages.push(Damage::SyncedOfAnother);
+        }
+        for Entry { name, mark, .. } in &table.keyspaces {
+            let (name, synced) = (name.clone(), mark.number);
+            match self.keyspaces.iter().find(|entry| entry.name == name) {
+                None => damages.push(Damage::KeyspaceMissing { name, synced }),
+                Some(Entry { mark, .. }) if mark.number < synced => {
+                    damages.push(Damage::KeyspaceBehind { name, found: mark.number, synced });
+                }
+                Some(_) => {}
+            }
+        }
+        damages
+    }
+}
+
 pub(super) struct Identity {
     secret: Secret,
     /// Of the last opening; zero for a new folder.
     epoch: u64,
 }
 
-pub(super) fn identity(path: &Path, meta: &Keyspace, mark: Mark) -> Result<Identity, OpenError> {
+pub(super) fn identity(path: &Path, meta: &Keyspace, table: &Table) -> Result<Identity, OpenError> {
     let read = |key| meta.get(key).map_err(|error| OpenError::engine(path, error));
     let (secret, epoch) = (read(SECRET)?, read(EPOCH)?);
-    // The first batch of all brings both: without it there is nothing.
-    if secret.is_none() && epoch.is_none() && mark == Mark::default() {
+    // The first batch of all brings both, and is in the table before anything else is written.
+    if secret.is_none() && epoch.is_none() && table.identity == Table::UNKNOWN {
         return Ok(Identity { secret: Secret::random(), epoch: 0 });
     }
     let secret = secret.and_then(|bytes| <[u8; 32]>::try_from(&*bytes).ok());
