@@ -16,6 +16,9 @@ use super::progress::Meter;
 /// How much is read at once.
 const PIECE: usize = 1 << 18;
 
+/// A piece that was never written.
+static ZEROS: [u8; PIECE] = [0; PIECE];
+
 /// What a file was when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
@@ -34,7 +37,7 @@ pub(super) fn copy(from: &Path, to: &Path, meter: &mut Meter<'_>) -> io::Result<
     let mut source = File::open(from)?;
     let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     let content = read(&mut source, meter, |piece, at| {
-        if piece.iter().all(|byte| *byte == 0) { Ok(()) } else { target.write_all_at(piece, at) }
+        if *piece == ZEROS[..piece.len()] { Ok(()) } else { target.write_all_at(piece, at) }
     })?;
     target.set_len(content.length)?;
     target.sync_all()?;
