@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use oncekey::store::embedded::{
-    Backup, BackupError, Damage, EmbeddedStore, OpenError, Options, Restored, backup, restore,
+    Backup, BackupError, Damage, EmbeddedStore, OpenError, Options, Restored, Step, backup, restore,
 };
 
 use crate::embedded::{Rig, replays};
@@ -88,11 +88,8 @@ async fn a4_a_damaged_store_is_not_backed_up() {
     flip(&tables(folder.path())[0]);
     let to = elsewhere.path().join("backup");
     let error = back_up(folder.path(), &to).unwrap_err();
-    let expected = OpenError::Damaged { path: "".into(), damage: Damage::FileChanged };
-    match &error {
-        BackupError::Store(OpenError::Damaged { damage: Damage::FileChanged, .. }) => {}
-        other => panic!("{other}, not as {expected:?}"),
-    }
+    let BackupError::Store(OpenError::Damaged { damage, .. }) = error else { panic!("{error}") };
+    assert!(matches!(damage, Damage::FileChanged), "{damage}");
     assert!(!to.exists());
 }
 
@@ -134,14 +131,16 @@ async fn a4_a_half_backup_is_none() {
 async fn a4_a_backup_with_any_file_changed_or_missing_is_refused_before_anything_is_written() {
     let (_folder, to) = taken().await;
     let elsewhere = tempfile::tempdir().unwrap();
-    let again = elsewhere.path().join("data");
+    let good = elsewhere.path().join("data");
+    // Nobody can write there: what is told comes before the first try.
+    let again = Path::new("/proc/none/data");
     let files: Vec<_> = tree(to.path()).into_keys().filter(|path| path.is_file()).collect();
     assert!(files.len() > 8, "{files:?}");
     for file in files {
         let intact = fs::read(&file).unwrap();
         if !intact.is_empty() {
             flip(&file);
-            let error = bring_back(to.path(), &again).unwrap_err();
+            let error = bring_back(to.path(), again).unwrap_err();
             match &error {
                 BackupError::Manifest { .. } => assert!(file.ends_with("manifest")),
                 BackupError::Damaged { path, damage: Damage::FileChanged } => {
@@ -152,16 +151,62 @@ async fn a4_a_backup_with_any_file_changed_or_missing_is_refused_before_anything
             assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
         }
         fs::remove_file(&file).unwrap();
-        let error = bring_back(to.path(), &again).unwrap_err();
+        let error = bring_back(to.path(), again).unwrap_err();
         match &error {
             BackupError::NoBackup { .. } => assert!(file.ends_with("manifest")),
             BackupError::Damaged { path, damage: Damage::FileMissing } => assert_eq!(*path, file),
             other => panic!("{other}: {}", file.display()),
         }
-        assert!(!again.exists(), "nothing is written");
         fs::write(&file, intact).unwrap();
     }
-    bring_back(to.path(), &again).unwrap();
+    let error = bring_back(to.path(), again).unwrap_err();
+    assert!(matches!(error, BackupError::Store(_) | BackupError::Io { .. }), "{error}");
+    bring_back(to.path(), &good).unwrap();
+}
+
+#[tokio::test]
+async fn a4_whenever_a_process_dies_what_it_leaves_is_refused() {
+    let (folder, to) = (filled().await, tempfile::tempdir().unwrap());
+    let (elsewhere, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut looks = 0;
+    backup(folder.path(), to.path(), &mut |progress| {
+        if progress.step == Step::Copy {
+            let error = bring_back(to.path(), elsewhere.path()).unwrap_err();
+            assert!(matches!(error, BackupError::NoBackup { .. }), "{error}");
+            looks += 1;
+        }
+    })
+    .unwrap();
+    restore(to.path(), again.path(), &mut |progress| {
+        if progress.step == Step::Copy {
+            let error = EmbeddedStore::open(again.path(), Options::default()).unwrap_err();
+            let half = matches!(error, OpenError::Damaged { damage: Damage::HalfRestored, .. });
+            assert!(half, "{error}");
+            looks += 1;
+        }
+    })
+    .unwrap();
+    assert!(looks > 20, "{looks}");
+}
+
+#[tokio::test]
+async fn a4_a_journal_that_only_its_second_name_is_left_of_is_in_the_backup() {
+    let (folder, to) = (filled().await, tempfile::tempdir().unwrap());
+    let journals: Vec<_> = fs::read_dir(folder.path().join("journals")).unwrap().collect();
+    assert!(!journals.is_empty());
+    for journal in journals {
+        let name = journal.unwrap().file_name();
+        fs::remove_file(folder.path().join("db").join(name)).unwrap();
+    }
+    assert!(quietly(folder.path()).unwrap().is_intact());
+    back_up(folder.path(), to.path()).unwrap();
+    let again = tempfile::tempdir().unwrap();
+    bring_back(to.path(), again.path()).unwrap();
+    let store = EmbeddedStore::open(again.path(), Options::default()).unwrap();
+    for number in 0..COMPLETED {
+        let answer = format!("answer {number} ").repeat(100);
+        replays(&store, &format!("key {number}"), &answer).await;
+    }
 }
 
 #[tokio::test]

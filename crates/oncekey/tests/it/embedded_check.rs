@@ -223,6 +223,42 @@ async fn x3_a_damaged_list_of_tables_is_named() {
 }
 
 #[tokio::test]
+async fn x3_what_is_left_of_a_deleted_keyspace_is_no_damage() {
+    let folder = filled().await;
+    let deleted = folder.path().join("db/keyspaces/99");
+    fs::create_dir_all(deleted.join("tables")).unwrap();
+    fs::write(deleted.join("tables/1"), "what is left").unwrap();
+    assert!(quietly(folder.path()).unwrap().is_intact());
+    fs::write(deleted.join("current"), "as good as gone").unwrap();
+    assert!(quietly(folder.path()).unwrap().is_intact());
+    // Where it cannot be told what is needed, nothing passes for deleted.
+    fs::remove_file(folder.path().join("synced")).unwrap();
+    let report = quietly(folder.path()).unwrap();
+    assert!(report.flaws.iter().any(|flaw| flaw.path.starts_with(&deleted)), "{report:?}");
+}
+
+#[tokio::test]
+async fn x3_a_keyspace_or_a_batch_that_is_missing_is_named() {
+    let folder = filled().await;
+    let live = tables(folder.path())[0].ancestors().nth(2).unwrap().to_path_buf();
+    fs::rename(&live, folder.path().join("gone")).unwrap();
+    let report = quietly(folder.path()).unwrap();
+    let missing = |damage: &Damage| matches!(damage, Damage::KeyspaceMissing { .. });
+    assert!(report.flaws.iter().any(|flaw| missing(&flaw.damage)), "{report:?}");
+    assert!(!report.records_read);
+    fs::rename(folder.path().join("gone"), &live).unwrap();
+
+    let journal = &quietly(folder.path()).unwrap().journals[0];
+    let file = File::options().write(true).open(&journal.path).unwrap();
+    file.set_len(journal.intact - 1).unwrap();
+    let before = tree(folder.path());
+    let report = quietly(folder.path()).unwrap();
+    let short = |damage: &Damage| matches!(damage, Damage::Journal { .. });
+    assert!(report.flaws.iter().any(|flaw| short(&flaw.damage)), "{report:?}");
+    assert_eq!(tree(folder.path()), before);
+}
+
+#[tokio::test]
 async fn x3_an_unreadable_record_is_listed_by_its_id_and_the_others_are_read() {
     let folder = filled().await;
     let id = claim("key 7").id;

@@ -236,10 +236,10 @@ impl Damage {
         if matches!(self, Self::HalfRestored) {
             "delete the folder and restore again"
         } else if self.can_be_accepted() {
-            "restore it from a backup, or go on without what is missing by \
-             `oncekey store accept-loss`"
+            "`oncekey store check` tells everything; restore it from a backup, or go on without \
+             what is missing by `oncekey store accept-loss`"
         } else {
-            "restore it from a backup"
+            "`oncekey store check` tells everything; restore it from a backup"
         }
     }
 }
