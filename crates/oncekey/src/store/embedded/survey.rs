@@ -164,7 +164,7 @@ impl StandIn {
         for entry in fs::read_dir(source)? {
             let entry = entry?;
             let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if !number.is_some_and(|number| !left_out.contains(&number)) {
+            if number.is_none_or(|number| left_out.contains(&number)) {
                 continue;
             }
             let target = target.join(entry.file_name());
