@@ -248,6 +248,13 @@ async fn x3_a_keyspace_or_a_batch_that_is_missing_is_named() {
     assert!(!report.records_read);
     fs::rename(folder.path().join("gone"), &live).unwrap();
 
+    for file in ["db/version", "db/keyspaces/0/current"] {
+        fs::rename(folder.path().join(file), folder.path().join("gone")).unwrap();
+        let report = quietly(folder.path()).unwrap();
+        assert!(report.flaws.iter().any(|flaw| flaw.path.ends_with(file)), "{report:?}");
+        fs::rename(folder.path().join("gone"), folder.path().join(file)).unwrap();
+    }
+
     let journal = &quietly(folder.path()).unwrap().journals[0];
     let file = File::options().write(true).open(&journal.path).unwrap();
     file.set_len(journal.intact - 1).unwrap();

@@ -18,6 +18,10 @@ mod embedded_crash;
 #[cfg(feature = "embedded")]
 mod embedded_format;
 #[cfg(feature = "embedded")]
+mod embedded_images;
+#[cfg(feature = "embedded")]
+mod embedded_lost;
+#[cfg(feature = "embedded")]
 mod embedded_open;
 #[cfg(feature = "embedded")]
 mod embedded_time;

@@ -164,6 +164,11 @@ pub(super) fn append(path: &Path, entry: &serde_json::Value) -> io::Result<()> {
 /// Shortens the journals to what is intact, and makes `synced` say what is there.
 fn repair(path: &Path, judged: &Judged) -> Result<(), OpenError> {
     let failed = |error| OpenError::io(path, error);
+    if judged.engine == Engine::Unfinished {
+        // Nothing was ever stored.
+        fs::remove_dir_all(path.join("db")).map_err(failed)?;
+        return synced::replace(path, &Table::default()).map_err(failed);
+    }
     let before = judged.table.clone().unwrap_or_default();
     kept::restore(path, before.oldest).map_err(failed)?;
     check::cut(path, &judged.cuts).map_err(failed)?;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::layout::META;
+
 /// Why a store was not opened.
 ///
 /// Nothing was changed on disk by [`InUse`](Self::InUse), [`NewerVersion`](Self::NewerVersion)
@@ -221,14 +223,15 @@ impl Damage {
     /// Whether a person can go on without what is missing.
     #[must_use]
     pub fn can_be_accepted(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            // Without it nobody knows the folder's secret.
+            Self::KeyspaceMissing { name, .. } => name != META,
             Self::SyncedUnreadable
-                | Self::SyncedOfAnother
-                | Self::Journal { .. }
-                | Self::KeyspaceMissing { .. }
-                | Self::KeyspaceBehind { .. }
-        )
+            | Self::SyncedOfAnother
+            | Self::Journal { .. }
+            | Self::KeyspaceBehind { .. } => true,
+            _ => false,
+        }
     }
 
     /// What to do.

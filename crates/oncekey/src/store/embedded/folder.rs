@@ -3,7 +3,9 @@
 //! ```text
 //! lock     held by the one process that has the store open
 //! format   one line, "oncekey embedded 1": written and synced before any record
+//! synced   what is known to be on disk: made and synced before `db/`
 //! db/      the storage engine's files
+//! journals/, audit, lost-*/    see docs/storage-format.md
 //! ```
 //!
 //! 1. A folder in a newer format is refused before anything is written, the lock file included.

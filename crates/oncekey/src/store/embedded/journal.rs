@@ -357,3 +357,7 @@ impl Marks {
         first.filter(|_| same && !self.too_many)
     }
 }
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

@@ -69,6 +69,12 @@ impl Survey {
         if survey.judged.engine != Engine::Whole {
             return Ok(survey);
         }
+        for file in [database.join("version"), database.join("keyspaces/0/current")] {
+            // Without these the engine would begin anew, and delete what it does not know.
+            if !file.exists() {
+                survey.flaws.push(Flaw { path: file, damage: Damage::FileMissing });
+            }
+        }
         let Tables { count, bytes, flaws } = tables::verify(&database, told)?;
         (survey.tables, survey.bytes) = (count, bytes);
         let left_out: BTreeSet<u64> = flaws.keys().copied().collect();
