@@ -1,8 +1,8 @@
 //! Everything that opening a folder would find, found without changing it.
 //!
-//! The storage engine cannot open a folder without writing to it: it cuts off journals, deletes what
-//! it does not know, and flushes what it replayed. So it is shown a stand-in, a temporary folder
-//! with links to the tables, which are never written, and copies of the few files that are.
+//! The storage engine cannot open a folder without writing to it: it cuts off journals, deletes
+//! what it does not know, and flushes what it replayed. So it is shown a stand-in, a temporary
+//! folder with links to the tables, which are never written, and copies of the few files that are.
 //!
 //! 1. Journals and tables are compared with their checksums first. Only what is intact is opened.
 //! 2. No background work runs on the stand-in, and it is gone when the survey is dropped.
