@@ -20,3 +20,4 @@ mod scope;
 #[path = "../../../oncekey/tests/it/small_disk.rs"]
 mod small_disk;
 mod store;
+mod store_commands;

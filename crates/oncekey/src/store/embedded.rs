@@ -67,9 +67,11 @@ use crate::store::{
 };
 
 mod accept;
+mod backup;
 mod batch;
 mod buckets;
 mod check;
+mod copy;
 mod error;
 mod folder;
 mod guard;
@@ -79,18 +81,25 @@ mod layout;
 mod listing;
 mod mailbox;
 mod open;
+mod progress;
+mod report;
 mod request;
 mod resume;
 mod space;
+mod survey;
 mod sweep;
 mod synced;
+mod tables;
 mod view;
 mod walk;
 mod writer;
 
 pub use self::accept::{Accepted, accept_loss};
+pub use self::backup::{Backup, BackupError, Restored, backup, restore};
 pub use self::check::{Journal, Known, Scan, scan};
-pub use self::error::{Damage, Failure, Fault, Missing, OpenError};
+pub use self::error::{Damage, Failure, Fault, Flaw, Missing, OpenError};
+pub use self::progress::{Progress, Step};
+pub use self::report::{Extent, Report, Standings, check};
 pub use self::space::{Room, Space};
 
 /// Deleted buckets that may wait for their files to be removed.

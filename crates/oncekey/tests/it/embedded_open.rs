@@ -35,7 +35,7 @@ fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Changes one bit of each of these records, in a batch that follows on the store's own.
-fn damage(path: &Path, ids: &[RecordId]) {
+pub(crate) fn damage(path: &Path, ids: &[RecordId]) {
     let database = fjall::Database::builder(path.join("db")).open().unwrap();
     let (mut batch, mut last, mut touched) = (database.batch(), [0; 24], Vec::new());
     let number = |mark: &[u8]| u64::from_le_bytes(mark[..8].try_into().unwrap());

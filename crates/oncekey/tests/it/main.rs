@@ -18,6 +18,10 @@ mod conformance;
 #[cfg(feature = "embedded")]
 mod embedded;
 #[cfg(feature = "embedded")]
+mod embedded_backup;
+#[cfg(feature = "embedded")]
+mod embedded_check;
+#[cfg(feature = "embedded")]
 mod embedded_crash;
 #[cfg(feature = "embedded")]
 mod embedded_format;

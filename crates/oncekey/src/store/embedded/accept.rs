@@ -149,6 +149,11 @@ fn write_down(
         "missing": missing,
         "copies": copies.file_name().map(|name| name.to_string_lossy()),
     });
+    append(path, &entry)
+}
+
+/// Adds a line to the file of what was decided about the folder at `path`, synced.
+pub(super) fn append(path: &Path, entry: &serde_json::Value) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path.join(AUDIT))?;
     // One write: a line is whole or is the last.
     file.write_all(format!("{entry}\n").as_bytes())?;

@@ -86,13 +86,9 @@ pub fn scan(path: impl AsRef<Path>) -> Result<Scan, OpenError> {
     };
     let mut judged = judge(path)?;
     judged.damages.extend(format);
-    let journals = judged.journals.iter().map(Journal::of).collect();
-    let synced = judged.table.map(|table| Known {
-        number: table.highest.number,
-        keyspaces: table.keyspaces.into_iter().map(|it| (it.name, it.mark.number)).collect(),
-        accepted: table.gaps.into_iter().map(|gap| (gap.first, gap.last)).collect(),
-    });
-    Ok(Scan { journals, synced, damages: judged.damages })
+    let damages = std::mem::take(&mut judged.damages);
+    let (journals, synced) = judged.told();
+    Ok(Scan { journals, synced, damages })
 }
 
 impl Journal {
@@ -217,6 +213,17 @@ pub(super) fn take(path: &Path) -> Result<(Folder, Arc<Synced>), OpenError> {
 }
 
 impl Judged {
+    /// What of it is worth telling.
+    pub(super) fn told(self) -> (Vec<Journal>, Option<Known>) {
+        let journals = self.journals.iter().map(Journal::of).collect();
+        let known = self.table.map(|table| Known {
+            number: table.highest.number,
+            keyspaces: table.keyspaces.into_iter().map(|it| (it.name, it.mark.number)).collect(),
+            accepted: table.gaps.into_iter().map(|gap| (gap.first, gap.last)).collect(),
+        });
+        (journals, known)
+    }
+
     fn refuse(mut self, path: &Path) -> Result<Self, OpenError> {
         if self.damages.is_empty() {
             return Ok(self);

@@ -57,6 +57,29 @@ pub enum OpenError {
     /// It failed as soon as it was open.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// There is no store to be looked at.
+    #[error("there is no store in {path}: name the data folder of one")]
+    NoStore {
+        /// The folder, which may not be there itself.
+        path: PathBuf,
+    },
+    /// It is a backup, which is only ever read.
+    #[error("{path} is a backup: restore it to a folder of its own (oncekey store restore)")]
+    Backup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The temporary folder does not serve, by way of which a folder is looked at.
+    #[error(
+        "{path}, by way of which the store is looked at, cannot be made ({source}): name a folder \
+         with room for its journals in TMPDIR"
+    )]
+    StandIn {
+        /// The temporary folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused something else.
     #[error("the data folder {path} cannot be opened: {source}")]
     Io {
@@ -77,6 +100,18 @@ pub enum Damage {
     /// The file that names the format says something else.
     #[error("the file that names the format cannot be read")]
     FormatUnreadable,
+    /// A restore into the folder was interrupted.
+    #[error("a restore into it did not come to its end")]
+    HalfRestored,
+    /// A file of the storage engine is not there.
+    #[error("the file is missing")]
+    FileMissing,
+    /// A file of the storage engine does not have the contents that were written.
+    #[error("the file does not match its checksum")]
+    FileChanged,
+    /// The storage engine makes no file of this name.
+    #[error("the file is not one of the storage engine's")]
+    FileUnknown,
     /// A value that every folder has is missing or has the wrong length.
     #[error("the value {0:?} is missing or cut off")]
     Value(&'static str),
@@ -184,6 +219,7 @@ impl Damage {
             self,
             Self::FormatMissing
                 | Self::FormatUnreadable
+                | Self::HalfRestored
                 | Self::SyncedUnreadable
                 | Self::Journal { .. }
                 | Self::KeyspaceMissing { .. }
@@ -206,13 +242,26 @@ impl Damage {
 
     /// What to do.
     fn advice(&self) -> &'static str {
-        if self.can_be_accepted() {
-            "restore it from a backup, or go on without what is missing by \
-             `oncekey store accept-loss`"
+        if matches!(self, Self::HalfRestored) {
+            "delete the folder and restore again"
+        } else if self.can_be_accepted() {
+            "`oncekey store check` tells everything; restore it from a backup, or go on without \
+             what is missing by `oncekey store accept-loss`"
         } else {
-            "restore it from a backup"
+            "`oncekey store check` tells everything; restore it from a backup"
         }
     }
+}
+
+/// One thing that is wrong with a folder.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {damage}")]
+#[non_exhaustive]
+pub struct Flaw {
+    /// The folder or the file in it.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub damage: Damage,
 }
 
 impl OpenError {

@@ -191,13 +191,13 @@ impl Found {
     }
 }
 
-struct Identity {
+pub(super) struct Identity {
     secret: Secret,
     /// Of the last opening; zero for a new folder.
     epoch: u64,
 }
 
-fn identity(path: &Path, meta: &Keyspace, table: &Table) -> Result<Identity, OpenError> {
+pub(super) fn identity(path: &Path, meta: &Keyspace, table: &Table) -> Result<Identity, OpenError> {
     let read = |key| meta.get(key).map_err(|error| OpenError::engine(path, error));
     let (secret, epoch) = (read(SECRET)?, read(EPOCH)?);
     // The first batch of all brings both, and is in the table before anything else is written.
