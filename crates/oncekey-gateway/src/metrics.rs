@@ -24,6 +24,7 @@ pub struct Metrics {
     waiting: Gauge,
     unknown: Counter,
     lost: Counter,
+    overloaded: Counter,
     claim_seconds: Histogram,
     run_seconds: Histogram,
     batch: Histogram,
@@ -61,6 +62,7 @@ impl Metrics {
             waiting: Gauge::default(),
             unknown: Counter::default(),
             lost: Counter::default(),
+            overloaded: Counter::default(),
             claim_seconds: latency(),
             run_seconds: latency(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
@@ -78,6 +80,8 @@ impl Metrics {
         r.register("waiters", "Requests that wait for another's run", self.waiting.clone());
         r.register("became_unknown", "Runs whose end nobody knows", self.unknown.clone());
         r.register("lease_lost", "Runs whose lease was somebody else's", self.lost.clone());
+        let help = "Requests refused because their bodies found no room";
+        r.register("requests_overloaded", help, self.overloaded.clone());
         let help = "From a request's arrival to the answer of its claim, waiting included";
         r.register_with_unit("claim", help, Unit::Seconds, self.claim_seconds.clone());
         let help = "From a run's start to its stored end";
@@ -130,6 +134,9 @@ impl Observer for Metrics {
             Event::LeaseLost => {
                 self.running.dec();
                 self.lost.inc();
+            }
+            Event::Overloaded => {
+                self.overloaded.inc();
             }
             Event::WaitStarted => {
                 self.waiting.inc();

@@ -114,6 +114,8 @@ pub enum Event {
     WaitEnded,
     /// A store wrote this many operations in one batch.
     StoreBatch(usize),
+    /// A request was refused because its body found no room (X6).
+    Overloaded,
 }
 
 /// Told of every [`Event`]; counts it and returns at once.

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
@@ -24,8 +25,19 @@ const ENOUGH: usize = 3;
 /// Streams of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
+/// HTTP/2 connections at a time: each may have far more under way than one of HTTP/1.1.
+const HTTP2_CONNECTIONS: usize = 1024;
+
+/// What an HTTP/2 client may send ahead of being read, on one stream and on all of a connection:
+/// the least that the protocol lets a server grant (RFC 9113, 6.9.2), since a client may fill it
+/// and nothing of it shows before it is read.
+const WINDOW: u32 = 65_535;
+
+/// How much of an answer waits in memory for a client of HTTP/2 that does not read, by stream.
+const UNREAD: usize = 16 * 1024;
+
 /// How much of a body is read at once at most, and how much of an answer waits in memory.
-const READ_AT_ONCE: usize = 128 * 1024;
+const READ_AT_ONCE: usize = 64 * 1024;
 
 /// An HTTP/2 client that stays silent so long is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -36,6 +48,7 @@ pub(super) struct Codecs {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     head_timeout: Duration,
+    http2_room: Semaphore,
 }
 
 impl Codecs {
@@ -52,10 +65,13 @@ impl Codecs {
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(head_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(STREAMS)
-            .max_send_buf_size(64 * 1024)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_send_buf_size(UNREAD)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(settings.head_timeout);
-        Self { http1, http2, head_timeout: settings.head_timeout }
+        let http2_room = Semaphore::new(HTTP2_CONNECTIONS);
+        Self { http1, http2, head_timeout: settings.head_timeout, http2_room }
     }
 }
 
@@ -99,6 +115,7 @@ pub(super) async fn serve<S, B>(
             }
         }
         Version::Http2 => {
+            let Ok(_room) = codecs.http2_room.try_acquire() else { return };
             // Boxed, so that the many connections of the other version do not carry its size.
             let mut connection = Box::pin(codecs.http2.serve_connection(io, service));
             tokio::select! {
