@@ -6,14 +6,14 @@
 //!    of large uploads keeps small requests out; a larger one takes from the other.
 //! 3. Room is asked for before more is read. Whoever waits for it does not read, and TCP slows its
 //!    client down.
-//! 4. A body that holds room waits a second for more and then gives it all back; one that holds
-//!    none waits until its own time-out. So bodies that wait for each other come to an end.
+//! 4. A body that holds room may wait for more only as one of so many as would all fit at once; any
+//!    other gives way at once. So those that wait are waited for by nobody: what they need is in
+//!    the hands of bodies that go on, or run into their time-outs. One that holds none just waits.
 //! 5. Each share has one queue: first come, first served.
 //! 6. Room comes back when the last handle to the bytes is dropped, whoever has it and for whatever
 //!    reason it goes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,14 +24,13 @@ pub(super) const DEFAULT: usize = 256 << 20;
 /// The largest body that counts as small, and what a body begins with.
 const SMALL: usize = 8 * 1024;
 
-/// How long a body that holds room waits for more.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// The room of a layer. A clone is another handle to the same.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    /// The bytes that bodies which wait while they hold some may come to.
+    promised: Arc<Semaphore>,
     share: usize,
 }
 
@@ -42,7 +41,7 @@ impl Room {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
         let share = (bytes / 2).clamp(SMALL, most);
         let semaphore = || Arc::new(Semaphore::new(share));
-        Self { small: semaphore(), large: semaphore(), share }
+        Self { small: semaphore(), large: semaphore(), promised: semaphore(), share }
     }
 
     /// The largest body that can ever find room.
@@ -58,9 +57,11 @@ impl Room {
         let semaphore = if begins_small { &self.small } else { &self.large };
         Buffer {
             large: Arc::clone(&self.large),
+            promised: Arc::clone(&self.promised),
             semaphore: Arc::clone(semaphore),
             bytes: Vec::new(),
             held: None,
+            promise: None,
             most,
             waiting: false,
         }
@@ -75,10 +76,13 @@ pub(super) struct Full;
 #[derive(Debug)]
 pub(super) struct Buffer {
     large: Arc<Semaphore>,
+    promised: Arc<Semaphore>,
     /// The share that it takes from.
     semaphore: Arc<Semaphore>,
     bytes: Vec<u8>,
     held: Option<OwnedSemaphorePermit>,
+    /// Its right to wait while it holds room, once it had to; kept until it was read.
+    promise: Option<OwnedSemaphorePermit>,
     /// More than this is not expected.
     most: usize,
     waiting: bool,
@@ -149,15 +153,14 @@ impl Buffer {
         if let Ok(taken) = Arc::clone(&self.semaphore).try_acquire_many_owned(count) {
             return Ok(taken);
         }
+        if self.held.is_some() && self.promise.is_none() {
+            let most = u32::try_from(self.most).map_err(|_| Full)?;
+            let promise = Arc::clone(&self.promised).try_acquire_many_owned(most);
+            self.promise = Some(promise.map_err(|_| Full)?);
+        }
         self.waiting = true;
         let turn = Arc::clone(&self.semaphore).acquire_many_owned(count);
-        let taken = match self.held {
-            None => turn.await.map_err(|_| Full),
-            Some(_) => match tokio::time::timeout(PATIENCE, turn).await {
-                Ok(Ok(taken)) => Ok(taken),
-                _ => Err(Full),
-            },
-        }?;
+        let taken = turn.await.map_err(|_| Full)?;
         self.waiting = false;
         Ok(taken)
     }

@@ -83,7 +83,8 @@ fn l1_a_stream_without_end_is_ended_with_its_run_and_unknown() {
         }
         After::Close
     });
-    let config = "[upstream]\ntimeout = \"1s\"\n[defaults]\nlease = \"1s\"\nmax_run = \"2s\"\n";
+    let config = "[upstream]\ntimeout = \"1s\"\n[defaults]\nlease = \"1s\"\nmax_run = \"2s\"\n\
+                  in_progress = { wait = \"1s\" }\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
     let before = peak(gateway.id());
     // One client stays, one leaves in the middle.
