@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::flood::scale;
+use crate::flood::{peak, scale};
 use crate::rig::{After, Connection, Gateway, Request, Upstream, race};
 
 /// What a client is told of an exchange.
@@ -220,16 +220,16 @@ fn p4_a_flood_of_interim_answers_is_no_answer_and_takes_no_memory() {
         }
         After::Close
     });
-    let config = "[upstream]\ntimeout = \"1s\"\n[defaults]\nlease = \"1s\"\nmax_run = \"2s\"\n\
-                  in_progress = { wait = \"1s\" }\n";
+    // The time-outs are longer than a test waits: what comes, comes at once.
+    let config = "[upstream]\ntimeout = \"10m\"\n[defaults]\nmax_run = \"20m\"\n";
     let gateway = Gateway::to(upstream.address()).config(config).start();
-    let before = crate::flood::peak(gateway.id());
+    let before = peak(gateway.id());
     let ask = |target: &str| Request::post(target).key("k1").json("{}").reply(gateway.address());
     let endless = ask("/endless");
     assert_eq!((endless.status, &*endless.code()), (504, "outcome-unknown"));
     let many = ask("/many");
-    assert!(many.status == 201 || many.code() == "outcome-unknown", "{many:?}");
-    assert!(crate::flood::peak(gateway.id()) - before < 32 << 20);
+    assert_eq!((many.status, &*many.idempotency()), (201, "stored"));
+    assert!(peak(gateway.id()) - before < 32 << 20);
     assert_eq!(upstream.count(), 2);
 }
 
