@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+use super::heads::{Answering, Heads, Progress};
 use super::{BoxError, Peer, Settings};
 
 /// What an HTTP/2 client says first. No HTTP/1 method begins with `PRI` (RFC 9113, 3.4).
@@ -49,6 +50,7 @@ pub(super) struct Codecs {
     http2: http2::Builder<TokioExecutor>,
     head_timeout: Duration,
     http2_room: Semaphore,
+    heads: Heads,
 }
 
 impl Codecs {
@@ -71,7 +73,8 @@ impl Codecs {
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(settings.head_timeout);
         let http2_room = Semaphore::new(HTTP2_CONNECTIONS);
-        Self { http1, http2, head_timeout: settings.head_timeout, http2_room }
+        let heads = Heads::new(head_bytes);
+        Self { http1, http2, head_timeout: settings.head_timeout, http2_room, heads }
     }
 }
 
@@ -97,12 +100,13 @@ pub(super) async fn serve<S, B>(
         () = stop.cancelled() => return,
     };
     let Ok(Some(version)) = first else { return };
-    let io = TokioIo::new(stream);
-    let service = Entry { service, peer };
     // The stop is looked at first, so that an answer which comes at the same moment already says
     // that its connection closes.
     let ended = match version {
         Version::Http1 => {
+            let (stream, progress) = codecs.heads.watch(stream);
+            let io = TokioIo::new(stream);
+            let service = Entry { service, peer, progress };
             let connection = codecs.http1.serve_connection(io, service).with_upgrades();
             let mut connection = pin!(connection);
             tokio::select! {
@@ -116,6 +120,10 @@ pub(super) async fn serve<S, B>(
         }
         Version::Http2 => {
             let Ok(_room) = codecs.http2_room.try_acquire() else { return };
+            let io = TokioIo::new(stream);
+            // Its streams are no part of one head.
+            let (_, progress) = codecs.heads.watch(());
+            let service = Entry { service, peer, progress };
             // Boxed, so that the many connections of the other version do not carry its size.
             let mut connection = Box::pin(codecs.http2.serve_connection(io, service));
             tokio::select! {
@@ -162,6 +170,7 @@ async fn version(stream: &TcpStream) -> Option<Version> {
 struct Entry<S> {
     service: S,
     peer: Peer,
+    progress: Progress,
 }
 
 impl<S> hyper::service::Service<Request<Incoming>> for Entry<S>
@@ -170,10 +179,10 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Answering<S::Future>;
 
-    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
-        self.service.clone().call(request)
+        self.progress.answering(self.service.clone().call(request))
     }
 }
