@@ -173,9 +173,9 @@ struct Entry<S> {
     progress: Progress,
 }
 
-impl<S> hyper::service::Service<Request<Incoming>> for Entry<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for Entry<S>
 where
-    S: Service<Request<Incoming>> + Clone,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;

@@ -22,7 +22,7 @@ use tokio_util::sync::PollSemaphore;
 const SMALL: usize = 8 * 1024;
 
 /// What all larger heads take together.
-const TOGETHER: usize = 64 << 20;
+const TOGETHER: usize = 32 << 20;
 
 /// In place of a count: a head has ended, and its request is being answered.
 const ANSWERING: usize = usize::MAX;
