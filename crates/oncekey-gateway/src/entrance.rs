@@ -63,9 +63,9 @@ where
 fn means_one_thing<B>(request: &Request<B>) -> bool {
     let uri = request.uri();
     let host_alone = uri.scheme().is_none() && uri.authority().is_some();
-    let target = match request.method() {
-        &Method::CONNECT => true,
-        &Method::OPTIONS => !host_alone,
+    let target = match *request.method() {
+        Method::CONNECT => true,
+        Method::OPTIONS => !host_alone,
         _ => !host_alone && uri.path() != "*",
     };
     target && names_one_host(uri, request.headers(), request.version())

@@ -40,6 +40,7 @@ fn open_files(process: u32) -> usize {
 }
 
 /// Demands that a flood took no more memory than it may, and says how much it was.
+#[allow(clippy::print_stdout)] // A figure for whoever runs the full size by hand.
 #[track_caller]
 fn within(what: &str, gateway: &Gateway, before: u64, allowed: u64) {
     let grown = peak(gateway.id()) - before;
