@@ -21,6 +21,8 @@ pub(crate) struct BenchArgs {
 enum Name {
     /// The gateway against nginx: new keys, replays, no keys, memory at rest
     Gateway,
+    /// What floods do to other keys' p99
+    Flood,
     /// The layer around an axum handler, in one process
     Layer,
 }
@@ -30,6 +32,8 @@ pub(crate) fn run(workspace: &Workspace, args: &BenchArgs) -> Result<()> {
     let mut build = workspace.cargo("build --release --locked --package oncekey-bench");
     if matches!(args.name, Name::Gateway) {
         provide::nginx_and_wrk()?;
+    }
+    if matches!(args.name, Name::Gateway | Name::Flood) {
         build.args(["--package", "oncekey-gateway"]);
     }
     must(&mut build)?;
@@ -37,6 +41,7 @@ pub(crate) fn run(workspace: &Workspace, args: &BenchArgs) -> Result<()> {
     let mut bench = workspace.command(built.join("oncekey-bench"));
     match args.name {
         Name::Gateway => bench.arg("gateway").arg("--gateway").arg(built.join("oncekey")),
+        Name::Flood => bench.arg("flood").arg("--gateway").arg(built.join("oncekey")),
         Name::Layer => bench.arg("layer"),
     };
     must(bench.args(&args.more))

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 
+mod flood;
 mod gateway;
 mod layer;
 mod nginx;
@@ -36,6 +37,8 @@ struct Cli {
 enum Command {
     /// The gateway against nginx: new keys, replays, no keys, memory at rest
     Gateway(GatewayArgs),
+    /// What floods do to other keys' p99
+    Flood(FloodArgs),
     /// The layer around an axum handler, in one process
     Layer(Shared),
 }
@@ -53,6 +56,23 @@ struct GatewayArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = value_parser!(u32).range(2..=1024))]
     connections: u32,
+    #[command(flatten)]
+    shared: Shared,
+}
+
+#[derive(Args)]
+struct FloodArgs {
+    /// The built gateway
+    #[arg(long, value_name = "FILE")]
+    gateway: PathBuf,
+    /// How long the others are measured before and during each flood
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(value_parser = value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Clients that only wait; each takes an open file here and in the gateway
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    #[arg(value_parser = value_parser!(u32).range(101..=16_000))]
+    clients: u32,
     #[command(flatten)]
     shared: Shared,
 }
@@ -83,6 +103,14 @@ fn main() -> ExitCode {
                 connections: args.connections,
             };
             (gateway::run(&args.gateway, &load), args.shared.format())
+        }
+        Command::Flood(args) => {
+            let load = flood::Load {
+                rounds: args.shared.rounds,
+                seconds: args.seconds,
+                clients: args.clients as usize,
+            };
+            (flood::run(&args.gateway, &load), args.shared.format())
         }
         Command::Layer(shared) => (layer::run(shared.rounds), shared.format()),
     };

@@ -271,6 +271,9 @@ fn layer(config: &Config, engine: &Engine, routes: &Routes, secret: Secret) -> L
         .with_policies(move |parts| routes.find(parts))
         .with_cors(routes::cors(config))
         .with_problem_base(config.problem.type_base.as_str())
+        .with_request_buffers(
+            usize::try_from(config.server.max_request_buffers).unwrap_or(usize::MAX),
+        )
 }
 
 fn application(

@@ -29,6 +29,7 @@ pub struct Metrics {
     unknown_ended: Counter,
     clock_skew: Gauge<f64, AtomicU64>,
     lessened: Counter,
+    overloaded: Counter,
     claim_seconds: Histogram,
     run_seconds: Histogram,
     batch: Histogram,
@@ -78,6 +79,7 @@ impl Metrics {
             unknown_ended: Counter::default(),
             clock_skew: Gauge::default(),
             lessened: Counter::default(),
+            overloaded: Counter::default(),
             claim_seconds: latency(),
             run_seconds: latency(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
@@ -107,6 +109,8 @@ impl Metrics {
         let help = "How far the wall clock is ahead of the store's; while it is not 0, nothing is \
                     purged";
         r.register_with_unit("wall_clock_skew", help, Unit::Seconds, self.clock_skew.clone());
+        let help = "Requests refused because their bodies found no room";
+        r.register("requests_overloaded", help, self.overloaded.clone());
         let help = "From a request's arrival to the answer of its claim, waiting included";
         r.register_with_unit("claim", help, Unit::Seconds, self.claim_seconds.clone());
         let help = "From a run's start to its stored end";
@@ -190,6 +194,9 @@ impl Observer for Metrics {
             Event::LeaseLost => {
                 self.running.dec();
                 self.lost.inc();
+            }
+            Event::Overloaded => {
+                self.overloaded.inc();
             }
             Event::WaitStarted => {
                 self.waiting.inc();

@@ -245,6 +245,12 @@ impl Engine {
         begun
     }
 
+    /// Tells the observer what a face has seen.
+    #[cfg(feature = "http")]
+    pub(crate) fn note(&self, event: Event) {
+        self.0.observer.note(event);
+    }
+
     async fn claim(
         &self,
         claim: &mut Claim,

@@ -121,6 +121,8 @@ pub enum Event {
     UnknownEnded,
     /// The wall clock is this far from a store's clock: stepped, or back in step (L4).
     WallClock(Skew),
+    /// A request was refused because its body found no room (X6).
+    Overloaded,
 }
 
 /// Told of every [`Event`]; counts it and returns at once.

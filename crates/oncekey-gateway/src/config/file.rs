@@ -65,6 +65,9 @@ pub(crate) struct ServerFile {
     pub(crate) body_timeout: Field<Duration>,
     /// The largest request head. Default: 64KiB.
     pub(crate) max_header_bytes: Field<Size>,
+    /// What the bodies of keyed requests take in memory together, half of it for those of up to
+    /// 8KiB. Default: 256MiB.
+    pub(crate) max_request_buffers: Field<Size>,
     /// How long readiness fails before new work is refused at a stop. Default: 0s.
     pub(crate) drain_delay: Field<Delay>,
     /// How long running work is waited for at a stop. Default: 25s.

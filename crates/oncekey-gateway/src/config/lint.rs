@@ -271,6 +271,12 @@ pub(crate) fn settings(
     if settings.mode == Mode::Off {
         return;
     }
+    if settings.max_request_body > config.server.max_request_buffers / 2 {
+        let span = layers.of(|table| table.max_request_body.span());
+        let message = "max_request_body is more than half of max_request_buffers";
+        let hint = "a body that large never finds room: raise [server] max_request_buffers";
+        contradiction(report, span, message, hint);
+    }
     keys(layers, settings, config, report);
     fingerprint(layers, settings, report);
     times(layers, settings, config, report);

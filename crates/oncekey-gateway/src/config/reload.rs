@@ -88,7 +88,8 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
 pub(crate) fn at_next_start(old: &Config, new: &Config) -> Vec<&'static str> {
     let (before, after) = (&old.server, &new.server);
     let heads = before.header_timeout != after.header_timeout
-        || before.max_header_bytes != after.max_header_bytes;
+        || before.max_header_bytes != after.max_header_bytes
+        || before.max_request_buffers != after.max_request_buffers;
     let changed = [
         (heads, "[server]"),
         (old.upstream != new.upstream, "[upstream]"),

@@ -69,6 +69,8 @@ fn server(file: &ServerFile, report: &mut Report) -> Server {
     file.body_timeout.set_within(MS..=HOUR, &mut server.body_timeout, report);
     // Below 8 KiB the HTTP parser has no room to work in.
     size(&file.max_header_bytes, 8 * Size::KIB, Size::MIB, &mut server.max_header_bytes, report);
+    let buffers = &mut server.max_request_buffers;
+    size(&file.max_request_buffers, 16 * Size::KIB, Size::TIB, buffers, report);
     let mut delay = Delay(server.drain_delay);
     file.drain_delay.set_within(Delay(Duration::ZERO)..=Delay(HOUR), &mut delay, report);
     server.drain_delay = delay.0;

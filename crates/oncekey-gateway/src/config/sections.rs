@@ -25,6 +25,8 @@ pub struct Server {
     pub body_timeout: Duration,
     /// The largest request head, in bytes.
     pub max_header_bytes: u64,
+    /// What the bodies of keyed requests take in memory together, in bytes (X6).
+    pub max_request_buffers: u64,
     /// How long readiness fails before new work is refused (U5); may be zero.
     pub drain_delay: Duration,
     /// How long running work is waited for (U5).
@@ -38,6 +40,7 @@ impl Default for Server {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             max_header_bytes: 64 * Size::KIB,
+            max_request_buffers: 256 * Size::MIB,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
         }

@@ -13,6 +13,9 @@ use super::pool::{Held, Pool};
 use super::socket::Socket;
 use super::{Address, Bounds, Host};
 
+/// Fields in an answer's head at most. Their names and values have a bound of their own.
+const HEADERS: usize = 256;
+
 /// Why no connection could be made. Whatever it is, nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
@@ -36,7 +39,7 @@ pub(crate) struct Connector {
 impl Connector {
     pub(crate) fn new(address: Address, bounds: Bounds) -> Self {
         let mut codec = http1::Builder::new();
-        codec.max_buf_size(bounds.head.max(8 * 1024));
+        codec.max_buf_size(bounds.head.max(8 * 1024)).max_headers(HEADERS);
         let open = Arc::new(Semaphore::new(bounds.open.min(Semaphore::MAX_PERMITS)));
         Self { address, bounds, codec, open }
     }

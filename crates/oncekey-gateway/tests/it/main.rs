@@ -9,6 +9,7 @@ mod crash;
 mod demo;
 mod disk;
 mod express;
+mod flood;
 mod keys;
 mod operate;
 mod outcome;
@@ -19,5 +20,7 @@ mod rig;
 mod scope;
 #[path = "../../../oncekey/tests/it/small_disk.rs"]
 mod small_disk;
+mod smuggling;
 mod store;
 mod store_commands;
+mod upstreams;

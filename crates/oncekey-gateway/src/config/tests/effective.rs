@@ -13,6 +13,7 @@ listen = "0.0.0.0:1"
 header_timeout = "1s"
 body_timeout = "2m"
 max_header_bytes = "16KiB"
+max_request_buffers = "64MiB"
 drain_delay = "3s"
 drain_timeout = "1h"
 [admin]
@@ -178,6 +179,7 @@ const FIELDS: &[&str] = &[
     "server.listen",
     "server.drain_delay",
     "server.max_header_bytes",
+    "server.max_request_buffers",
     "upstream.url",
     "upstream.timeout",
     "upstream.max_idle",

@@ -205,6 +205,21 @@ fn x6_limits_that_nothing_keeps_are_no_settings() {
 }
 
 #[test]
+fn x6_a_body_that_never_finds_room_cannot_be_asked_for() {
+    each_is_refused(&[
+        ("[server]\nmax_request_buffers = \"1KiB\"", 2, "out of range"),
+        ("[defaults]\nmax_request_body = \"129MiB\"", 2, "more than half of max_request_buffers"),
+        (
+            "[server]\nmax_request_buffers = \"2MiB\"\n[defaults]\nmax_request_body = \"1025KiB\"",
+            4,
+            "more than half of max_request_buffers",
+        ),
+    ]);
+    let fits = "[server]\nmax_request_buffers = \"2MiB\"\n[defaults]\nmax_request_body = \"1MiB\"";
+    assert_eq!(super::accepted(fits).server.max_request_buffers, 2 << 20);
+}
+
+#[test]
 fn a3_routes_that_cannot_work_are_refused() {
     each_is_refused(&[
         ("[[route]]\nretention = \"1h\"", 1, "the route has no `match`"),
