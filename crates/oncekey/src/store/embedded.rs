@@ -54,6 +54,8 @@ use crate::store::{
 
 mod batch;
 mod buckets;
+#[doc(hidden)]
+pub mod bulk;
 mod error;
 mod folder;
 mod layout;
