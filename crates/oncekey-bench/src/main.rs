@@ -21,6 +21,7 @@ mod nginx;
 mod plain;
 mod process;
 mod report;
+mod steady;
 mod wrk;
 
 use report::Format;

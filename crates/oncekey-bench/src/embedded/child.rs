@@ -84,7 +84,8 @@ impl Child {
     fn answer<const N: usize>(&mut self, name: &str) -> Result<[f64; N]> {
         let line = self.answers.next().context("the store ended by itself")??;
         let numbers = line.strip_prefix(name).map(str::split_whitespace);
-        let numbers = numbers.into_iter().flatten().map(str::parse).collect::<Result<Vec<f64>, _>>();
+        let numbers =
+            numbers.into_iter().flatten().map(str::parse).collect::<Result<Vec<f64>, _>>();
         match numbers.ok().and_then(|numbers| numbers.try_into().ok()) {
             Some(numbers) => Ok(numbers),
             None => bail!("the store said {line}"),

@@ -8,9 +8,7 @@ use bytes::Bytes;
 use oncekey::clock::{Clock, Stamp};
 use oncekey::fingerprint::{Fingerprint, Recipe};
 use oncekey::key::{Key, RecordId, Scope};
-use oncekey::record::{
-    Kind, LeaseToken, Outcome, Principal, Record, Retention, State, Version,
-};
+use oncekey::record::{Kind, LeaseToken, Outcome, Principal, Record, Retention, State, Version};
 use oncekey::store::embedded::{Options, bulk};
 
 /// How long every record is kept: as long as the class of retentions around a day goes, so that
@@ -57,7 +55,12 @@ fn record(number: u64, of: u64, now: Stamp) -> Record {
         horizon: HORIZON,
         memo: Bytes::new(),
         reference: None,
-        state: State::Completed { outcome: outcome(random(number, 11)), at, expires, gone: expires },
+        state: State::Completed {
+            outcome: outcome(random(number, 11)),
+            at,
+            expires,
+            gone: expires,
+        },
         audit: Vec::new(),
     }
 }

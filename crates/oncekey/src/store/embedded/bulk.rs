@@ -66,8 +66,7 @@ pub fn fill(
 ) -> Result<u64, FillError> {
     let folder = Folder::take(path)?;
     let (deleted, _none_is_deleted) = mpsc::sync_channel(MAX_DELETED);
-    let Opened { mut buckets, mark, live, .. } =
-        open::open(&folder.database(), options, deleted)?;
+    let Opened { mut buckets, mark, live, .. } = open::open(&folder.database(), options, deleted)?;
     if live > 0 || !buckets.is_empty() {
         return Err(FillError::NotEmpty);
     }
