@@ -11,8 +11,8 @@ use crate::workspace::{Workspace, run as must};
 pub(crate) struct BenchArgs {
     /// What to measure
     name: Name,
-    /// For `oncekey-bench`: `--json`, `--rounds N`, `--seconds N`; `embedded` also takes `--records N`
-    /// and `--minutes N`
+    /// For `oncekey-bench`: `--json`, `--rounds N`, `--seconds N`; `embedded` also takes
+    /// `--records N` and `--minutes N`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     more: Vec<String>,
 }

@@ -195,3 +195,29 @@ impl Waits {
 fn due_after(number: u32, per_second: u32) -> Duration {
     Duration::from_nanos(u64::from(number) * 1_000_000_000 / u64::from(per_second))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_carried_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = EmbeddedStore::open(folder.path(), Options::default()).unwrap();
+        let load = Rc::new(Load { store, clock: Clock::real(), secret: Secret::random() });
+        let (busy, steady) = (Rc::clone(&load), Rc::clone(&load));
+        let second = Duration::from_secs(1);
+        let rate = LocalSet::new().block_on(&runtime, busy.busy(second / 4)).unwrap();
+        assert!(rate > 1.0, "{rate}");
+        let (longest, p99) = LocalSet::new().block_on(&runtime, steady.steady(second, 50)).unwrap();
+        assert!(longest >= p99 && p99 > 0, "{longest} {p99}");
+    }
+
+    #[test]
+    fn pairs_come_due_at_equal_distances_for_as_long_as_it_takes() {
+        assert_eq!(due_after(0, 3), Duration::ZERO);
+        assert_eq!(due_after(30_000 * 600, 30_000), Duration::from_secs(600));
+        assert_eq!(due_after(u32::MAX, 1), Duration::from_secs(u32::MAX.into()));
+    }
+}
