@@ -11,7 +11,8 @@ use crate::workspace::{Workspace, run as must};
 pub(crate) struct BenchArgs {
     /// What to measure
     name: Name,
-    /// For `oncekey-bench`: `--json`, `--rounds N`, `--seconds N`
+    /// For `oncekey-bench`: `--json`, `--rounds N`, `--seconds N`; `embedded` also takes
+    /// `--records N` and `--minutes N`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     more: Vec<String>,
 }
@@ -25,6 +26,8 @@ enum Name {
     Flood,
     /// The layer around an axum handler, in one process
     Layer,
+    /// The embedded store with many records: rate, memory, pauses, opening after `kill -9`
+    Embedded,
 }
 
 /// Builds and measures.
@@ -43,6 +46,7 @@ pub(crate) fn run(workspace: &Workspace, args: &BenchArgs) -> Result<()> {
         Name::Gateway => bench.arg("gateway").arg("--gateway").arg(built.join("oncekey")),
         Name::Flood => bench.arg("flood").arg("--gateway").arg(built.join("oncekey")),
         Name::Layer => bench.arg("layer"),
+        Name::Embedded => bench.arg("embedded"),
     };
     must(bench.args(&args.more))
 }

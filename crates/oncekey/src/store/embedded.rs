@@ -70,6 +70,8 @@ mod accept;
 mod backup;
 mod batch;
 mod buckets;
+#[doc(hidden)]
+pub mod bulk;
 mod check;
 mod copy;
 mod error;
@@ -139,7 +141,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Blocks of files kept in memory (32 MiB).
     pub block_cache_bytes: u64,
-    /// What a keyspace gathers in memory before it makes a file of it (8 MiB).
+    /// What a keyspace gathers in memory before it makes a file of it (4 MiB).
     pub memtable_bytes: u64,
     /// How large files are made when they are merged (8 MiB).
     pub table_bytes: u64,
@@ -164,7 +166,7 @@ impl Default for Options {
             stall: Duration::from_secs(10),
             cache_bytes: 32 << 20,
             block_cache_bytes: 32 << 20,
-            memtable_bytes: 8 << 20,
+            memtable_bytes: 4 << 20,
             table_bytes: 8 << 20,
             journal_bytes: 128 << 20,
             max_files: 256,

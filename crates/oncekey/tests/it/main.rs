@@ -11,8 +11,8 @@ mod cases_damage;
 mod cases_dropped;
 mod cases_fence;
 mod cases_keys;
-mod cases_time;
 mod cases_stores;
+mod cases_time;
 #[cfg(feature = "conformance")]
 mod conformance;
 #[cfg(feature = "embedded")]

@@ -158,6 +158,11 @@ impl Buckets {
         }
     }
 
+    /// Whether there is no bucket at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     pub(super) fn live(&self) -> &Keyspace {
         &self.live
     }
