@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask ci`, `cargo xtask bench NAME`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask ci`, `cargo xtask bench NAME`,
+//! `cargo xtask fuzz NAME`.
 //!
 //! 1. Whatever a command needs beyond Rust, git and Debian's package manager it installs itself,
 //!    and says so.
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 mod bench;
 mod ci;
 mod features;
+mod fuzz;
 mod provide;
 mod stopwatch;
 mod suite;
@@ -37,6 +39,8 @@ enum Command {
     Ci(CiArgs),
     /// Measure against the peers that the bench starts itself
     Bench(bench::BenchArgs),
+    /// Try any bytes on the parsers, with libFuzzer
+    Fuzz(fuzz::FuzzArgs),
 }
 
 #[derive(Args)]
@@ -65,5 +69,6 @@ fn run(command: Command) -> anyhow::Result<()> {
             ci::run(&workspace, tests)
         }
         Command::Bench(args) => bench::run(&workspace, &args),
+        Command::Fuzz(args) => fuzz::run(&workspace, &args),
     }
 }

@@ -114,6 +114,15 @@ pub(crate) fn nginx_and_wrk() -> Result<()> {
     debian(&["nginx", "wrk"])
 }
 
+/// A C++ compiler, which libFuzzer is built with.
+pub(crate) fn cpp() -> Result<()> {
+    if answer(Command::new("c++").arg("--version")).is_some() {
+        return Ok(());
+    }
+    eprintln!("xtask: there is no C++ compiler: installing Debian's");
+    debian(&["g++"])
+}
+
 /// Installs Debian's packages. `RUNLEVEL=1` keeps their services from starting.
 fn debian(packages: &[&str]) -> Result<()> {
     let root = answer(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");

@@ -23,6 +23,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// So many bytes of it tell the two apart.
 const ENOUGH: usize = 3;
 
+/// How soon, and at last how seldom, a connection is looked at again that said less than enough.
+const FIRST_LOOK: Duration = Duration::from_millis(5);
+const LAST_LOOK: Duration = Duration::from_millis(320);
+
 /// Streams of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
@@ -149,6 +153,7 @@ enum Version {
 /// Looks at the first bytes without taking them. Nothing: the client has gone.
 async fn version(stream: &TcpStream) -> Option<Version> {
     let mut bytes = [0; ENOUGH];
+    let mut pause = FIRST_LOOK;
     loop {
         let seen = match stream.peek(&mut bytes).await {
             Ok(0) | Err(_) => return None,
@@ -161,8 +166,9 @@ async fn version(stream: &TcpStream) -> Option<Version> {
             return Some(Version::Http2);
         }
         // `P` or `PR` alone, which a peek would go on reporting at once: rare enough to look again
-        // a little later.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        // a little later, and less often the longer it lasts, for there may be many of them.
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_LOOK);
     }
 }
 

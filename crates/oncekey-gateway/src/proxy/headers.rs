@@ -110,7 +110,8 @@ fn settle_host(parts: &mut request::Parts, authority: &HeaderValue) -> Result<()
     if let Some(target) = parts.uri.authority() {
         let host = HeaderValue::from_str(target.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
         parts.headers.insert(HOST, host);
-        let path = parts.uri.path_and_query().cloned();
+        // An absolute form without a path has an empty one, which would be no target at all.
+        let path = parts.uri.path_and_query().filter(|path| path.as_str() != "/").cloned();
         parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     } else if !parts.headers.contains_key(HOST) {
         parts.headers.insert(HOST, authority.clone());

@@ -159,6 +159,24 @@ fn h_the_request_target_decides_over_the_host_field() {
     assert_eq!(parts.headers[HOST], "real");
 }
 
+#[test]
+fn h_an_absolute_form_without_a_path_is_sent_as_a_slash() {
+    for (target, sent) in [
+        ("http://b.example", "/"),
+        ("http://b.example/", "/"),
+        ("http://b.example#part", "/"),
+        ("http://b.example?a=1", "/?a=1"),
+        ("http://b.example/pay?a=1#part", "/pay?a=1"),
+        ("b.example", "/"),
+    ] {
+        let request = Request::builder().uri(target).header(HOST, "a.example");
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let authority = HeaderValue::from_static("app:3000");
+        super::request(&mut parts, Some(PEER.parse().unwrap()), &authority).unwrap();
+        assert_eq!(parts.uri.to_string(), sent, "{target}");
+    }
+}
+
 fn back(status: u16, fields: &[(&str, &str)]) -> (Vec<String>, Option<Duration>) {
     let mut response = http::Response::builder().status(status);
     for (name, value) in fields {

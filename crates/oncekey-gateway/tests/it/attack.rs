@@ -215,6 +215,22 @@ fn s2_other_spellings_of_a_path_are_the_same_operation() {
 }
 
 #[test]
+fn s2_a_target_without_a_path_is_that_of_a_slash_for_key_and_application_alike() {
+    let upstream = echo();
+    let gateway = Gateway::to(upstream.address()).start();
+    for target in ["/", "http://test.example", "http://test.example#a", "test.example"] {
+        let reply = Request::post(target).key("k1").json("{}").reply(gateway.address());
+        assert!(reply.status == 201 || reply.status == 400, "{target}: {reply:?}");
+        let plain = Request::post(target).json("{}").reply(gateway.address());
+        assert!(plain.status == 400 || plain.text().starts_with("/ "), "{target}: {plain:?}");
+    }
+    let seen = upstream.requests();
+    let keyed = seen.iter().filter(|seen| seen.headers.has("idempotency-key")).count();
+    assert_eq!(keyed, 1, "one key, several runs: {seen:?}");
+    assert!(seen.iter().all(|seen| seen.target == "/"), "{seen:?}");
+}
+
+#[test]
 fn f4_an_upload_that_is_too_large_or_breaks_off_claims_nothing() {
     let upstream = echo();
     let config = "[defaults]\nmax_request_body = \"64KiB\"\n";

@@ -1,11 +1,13 @@
 //! The gateway is killed at any moment while requests run (U1, O5, X3).
 //!
-//! The workload knows what it sent and what it was told; the upstream counts effects. After each
-//! kill every key is asked again until its answer is final, and three things must hold:
+//! The workload knows what it sent and what it was told; the upstream counts effects. A kill comes
+//! at a moment drawn by lot: under load, during a graceful stop, and while the gateway starts again,
+//! once or twice in a row. After each round every key of it is asked again, and it must hold that
 //!
 //! 1. no key has two effects;
 //! 2. a key whose whole answer was seen replays the same bytes;
-//! 3. every other one is replayed, told `outcome-unknown`, or runs for the first time.
+//! 3. every other one is replayed, told `outcome-unknown`, or runs for the first time;
+//! 4. what a key was told then stays, over all later rounds.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,10 +21,14 @@ use crate::rig::{After, Exchange, Gate, Gateway, Reply, Request, Upstream, wait_
 /// Clients that post at the same time.
 const CLIENTS: usize = 8;
 
-/// How often the gateway is killed; more is told by `ONCEKEY_ROUNDS`.
+/// Keys of earlier rounds that are asked again, at most, every so many rounds; at the end, all.
+const LOOK_BACK: usize = 500;
+const LOOK_BACK_EVERY: usize = 20;
+
+/// How often the gateway is killed under load; more is told by `ONCEKEY_ROUNDS`.
 fn rounds() -> usize {
     let rounds = std::env::var("ONCEKEY_ROUNDS").ok().and_then(|text| text.parse().ok());
-    rounds.unwrap_or(10)
+    rounds.unwrap_or(100)
 }
 
 /// Effects by key.
@@ -39,6 +45,12 @@ impl Ledger {
 
     fn effects(&self, key: &str) -> usize {
         self.0.lock().unwrap().get(key).copied().unwrap_or(0)
+    }
+
+    /// A key that had more than one effect.
+    fn twice(&self) -> Option<String> {
+        let effects = self.0.lock().unwrap();
+        effects.iter().find(|(_, count)| **count > 1).map(|(key, _)| key.clone())
     }
 
     fn total(&self) -> usize {
@@ -82,6 +94,11 @@ impl Chance {
     }
 }
 
+/// Whether the answer of a first request was kept, as far as its client saw.
+fn kept(reply: &Reply) -> bool {
+    reply.status == 201
+}
+
 /// Keys, and the whole answers that came.
 type Asked = Vec<(String, Option<Reply>)>;
 
@@ -101,8 +118,23 @@ fn load(address: SocketAddr, made: &AtomicUsize, over: &Gate) -> Asked {
     asked
 }
 
-/// One kill: load, a moment, SIGKILL, restart. What was asked and what came back.
-fn round(gateway: &mut Gateway, made: &AtomicUsize, moment: Duration, ledger: &Ledger) -> Asked {
+/// How often it was killed where.
+#[derive(Debug, Default)]
+struct Kills {
+    load: usize,
+    stop: usize,
+    start: usize,
+}
+
+/// One round: load, a moment, the end, perhaps starts that are killed too, and a start that is not.
+/// What was asked and what came back.
+fn round(
+    gateway: &mut Gateway,
+    made: &AtomicUsize,
+    ledger: &Ledger,
+    chance: &mut Chance,
+    kills: &mut Kills,
+) -> Asked {
     let over = Gate::new();
     let before = ledger.total();
     let address = gateway.address();
@@ -110,20 +142,88 @@ fn round(gateway: &mut Gateway, made: &AtomicUsize, moment: Duration, ledger: &L
         let clients: Vec<_> =
             (0..CLIENTS).map(|_| scope.spawn(|| load(address, made, &over))).collect();
         wait_for("the load begins", || (ledger.total() > before).then_some(()));
-        // The moment is what is drawn by lot, not a wait for anything.
-        Gate::new().opens_within(moment);
+        // The moments are what is drawn by lot, not waits for anything.
+        Gate::new().opens_within(Duration::from_millis(chance.below(150)));
+        if chance.below(4) == 0 {
+            gateway.terminate();
+            Gate::new().opens_within(Duration::from_millis(chance.below(60)));
+            kills.stop += 1;
+        } else {
+            kills.load += 1;
+        }
         gateway.kill();
         over.open();
         let asked = clients.into_iter().flat_map(|client| client.join().unwrap());
         asked.collect::<Vec<_>>()
     });
+    for _ in 0..chance.below(3) {
+        gateway.kill_a_start(Duration::from_millis(chance.below(60)));
+        kills.start += 1;
+    }
     gateway.restart();
     asked
 }
 
-/// Whether the answer of a first request was kept, as far as its client saw.
-fn kept(reply: &Reply) -> bool {
-    reply.status == 201
+/// What a key was told at last, which it must be told for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Final {
+    Answer(Vec<u8>),
+    Unknown,
+}
+
+/// Asks a key again that was told `told`, each time it was asked.
+fn ask_again(address: SocketAddr, key: &str, told: &[Option<Reply>], ledger: &Ledger) -> Final {
+    let before = ledger.effects(key);
+    let again = keyed(key).reply(address);
+    let seen = told.iter().flatten().find(|reply| kept(reply));
+    if let Some(seen) = seen {
+        assert!(again.replayed(), "{key}: {told:?} then {again:?}");
+        assert_eq!((seen.status, &seen.body), (again.status, &again.body), "{key}");
+    }
+    if again.code() == "outcome-unknown" {
+        return Final::Unknown;
+    }
+    assert_eq!(again.status, 201, "{key}: {told:?} then {again:?}");
+    assert!(again.replayed() || before == 0, "{key} ran again: {told:?} then {again:?}");
+    Final::Answer(again.body)
+}
+
+/// Asks all these keys, some at a time.
+fn verify(address: SocketAddr, asked: Asked, ledger: &Ledger, finals: &mut HashMap<String, Final>) {
+    let mut told: HashMap<String, Vec<Option<Reply>>> = HashMap::new();
+    for (key, reply) in asked {
+        told.entry(key).or_default().push(reply);
+    }
+    let told: Vec<_> = told.into_iter().collect();
+    let share = told.len().div_ceil(CLIENTS).max(1);
+    let found: Vec<(String, Final)> = thread::scope(|scope| {
+        let clients: Vec<_> = told
+            .chunks(share)
+            .map(|keys| {
+                scope.spawn(|| {
+                    let one = |(key, told): &(String, Vec<Option<Reply>>)| {
+                        (key.clone(), ask_again(address, key, told, ledger))
+                    };
+                    keys.iter().map(one).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    finals.extend(found);
+}
+
+/// Asks some of the keys of earlier rounds.
+fn look_back<'a>(address: SocketAddr, keys: impl Iterator<Item = (&'a String, &'a Final)>) {
+    for (key, known) in keys {
+        let again = keyed(key).reply(address);
+        match known {
+            Final::Answer(body) => {
+                assert!(again.replayed() && again.body == *body, "{key}: {known:?} then {again:?}");
+            }
+            Final::Unknown => assert_eq!(again.code(), "outcome-unknown", "{key}: {again:?}"),
+        }
+    }
 }
 
 #[test]
@@ -134,44 +234,20 @@ fn u1_no_kill_makes_a_key_run_twice_or_forgets_an_answer_that_was_seen() {
     let mut gateway = Gateway::to(upstream.address()).start();
     let made = AtomicUsize::new(0);
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
-    let mut seen: Asked = Vec::new();
-    let (mut replayed, mut unknown, mut first_runs) = (0, 0, 0);
-    for number in 0..rounds() {
-        let moment = Duration::from_millis(chance.below(200));
-        let asked = round(&mut gateway, &made, moment, &ledger);
-        for (key, told) in &asked {
-            let before = ledger.effects(key);
-            let again = keyed(key).reply(gateway.address());
-            match (told, again.code().as_str()) {
-                (Some(told), _) if kept(told) => {
-                    assert!(again.replayed(), "round {number}: {key} {told:?} then {again:?}");
-                    assert_eq!((told.status, &told.body), (again.status, &again.body), "{key}");
-                    replayed += 1;
-                }
-                (_, "outcome-unknown") => unknown += 1,
-                (_, _) if again.replayed() => replayed += 1,
-                (_, _) => {
-                    assert_eq!((again.status, before), (201, 0), "round {number}: {key} {again:?}");
-                    first_runs += 1;
-                }
-            }
+    let (mut finals, mut kills, mut seen) = (HashMap::new(), Kills::default(), 0);
+    for number in 1..=rounds() {
+        let asked = round(&mut gateway, &made, &ledger, &mut chance, &mut kills);
+        seen += asked.iter().filter(|(_, told)| told.as_ref().is_some_and(kept)).count();
+        verify(gateway.address(), asked, &ledger, &mut finals);
+        assert_eq!(ledger.twice(), None, "round {number}: two effects");
+        if number % LOOK_BACK_EVERY == 0 {
+            // In the order of a map, which is another in each run.
+            look_back(gateway.address(), finals.iter().take(LOOK_BACK));
         }
-        for (key, _) in seen.iter().chain(&asked) {
-            assert!(ledger.effects(key) <= 1, "round {number}: {key} has two effects");
-        }
-        seen.extend(asked);
     }
-    // Old answers outlive every later kill, too.
-    for (key, told) in &seen {
-        let again = keyed(key).reply(gateway.address());
-        if let Some(told) = told.as_ref().filter(|told| kept(told)) {
-            assert!(again.replayed() && again.body == told.body, "{key}: {told:?} {again:?}");
-        }
-        assert_eq!(ledger.effects(key).max(1), 1, "{key}");
-    }
-    println!(
-        "{} requests: {replayed} replayed, {unknown} unknown, {first_runs} first runs",
-        seen.len()
-    );
-    assert!(replayed > 0 && unknown > 0, "{replayed} replayed, {unknown} unknown: too weak a load");
+    look_back(gateway.address(), finals.iter());
+    assert_eq!(ledger.twice(), None, "two effects");
+    let unknown = finals.values().filter(|known| **known == Final::Unknown).count();
+    println!("{kills:?}: {} keys, {seen} answers seen, {unknown} keys unknown", finals.len());
+    assert!(seen > 0 && unknown > 0, "{seen} answers seen, {unknown} unknown: too weak a load");
 }

@@ -316,7 +316,7 @@ async fn patiently<T, R, E>(
 }
 
 /// Nobody knows what a handler did before it panicked (O7).
-async fn panicked<R, E>(
+pub(super) async fn panicked<R, E>(
     case: Case,
     run: Run,
     client: Option<Client<R, E>>,

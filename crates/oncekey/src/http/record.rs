@@ -4,6 +4,7 @@
 //! whole, recorded, and sent in one piece. What takes longer, is larger than what is kept, or is
 //! a stream of events goes out as it comes, with its end held back until the record is decided.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
 use super::body::{BoxError, Fed, ResponseBody};
-use super::drive::{Case, Client};
+use super::drive::{Case, Client, panicked};
 use super::names::{self, Status};
 use super::policy::{StatusEnding, StoreBody};
 use super::problem::{Code, MEDIA_TYPE, Problem};
@@ -45,9 +46,12 @@ pub(super) async fn record<R, E>(
     let ending = ending(&case, &parts);
     names::strip(&mut parts.headers);
     let mut body = Box::pin(body);
-    let gathered = match gather(&case, &parts, &mut body).await {
-        Ok(gathered) => gathered,
-        Err(error) => {
+    // A body is the handler's code, too, and the head is not out yet (O7).
+    let gathering = AssertUnwindSafe(gather(&case, &parts, &mut body)).catch_unwind().await;
+    let gathered = match gathering {
+        Ok(Ok(gathered)) => gathered,
+        Err(panic) => return panicked(case, run, client, panic).await,
+        Ok(Err(error)) => {
             tracing::warn!(record = %case.record, %error, "an answer broke off");
             let _ = run.abandon(Why::Abandoned).await;
             if let Some(client) = client {

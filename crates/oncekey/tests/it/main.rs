@@ -42,6 +42,8 @@ mod engine_trouble;
 mod faulty;
 mod layer;
 mod layer_cancel;
+mod layer_drop;
+mod layer_panic;
 mod layer_trouble;
 mod rig;
 #[cfg(feature = "embedded")]

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -290,6 +291,16 @@ impl Gateway {
             Ok((process, addresses)) => (self.process, self.addresses) = (process, addresses),
             Err(ended) => panic!("the gateway does not come back: {ended:?}"),
         }
+    }
+
+    /// Kills it if it still runs, starts it again, and kills that start after `moment`, wherever it
+    /// is by then.
+    pub(crate) fn kill_a_start(&mut self, moment: Duration) {
+        self.process.kill();
+        self.process = Process::start(&mut self.prepared.command());
+        // The moment is what is drawn by lot, not a wait for anything.
+        std::thread::sleep(moment);
+        self.process.kill();
     }
 
     /// Kills it if it still runs, and starts it again where that has to fail.
