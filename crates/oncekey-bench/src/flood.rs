@@ -150,7 +150,8 @@ fn probe(gateway: SocketAddr, phase: &str, seconds: u32) -> Result<f64> {
 
 fn keyed(path: &str, key: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: bench\r\nIdempotency-Key: {key}\r\nContent-Length: 2\r\n\r\n{{}}"
+        "POST {path} HTTP/1.1\r\nHost: bench\r\nIdempotency-Key: {key}\r\n\
+         Content-Length: 2\r\n\r\n{{}}"
     )
 }
 

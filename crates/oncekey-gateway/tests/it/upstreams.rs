@@ -151,10 +151,15 @@ fn o4_what_an_application_says_beyond_its_answer_is_nobody_s() {
     demand(&[
         (
             "two answers",
-            b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\nevil",
+            b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\nok\
+              HTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\nevil",
             Kept(201),
         ),
-        ("more than its length", b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\nok and more", Kept(201)),
+        (
+            "more than its length",
+            b"HTTP/1.1 201 X\r\nContent-Length: 2\r\n\r\nok and more",
+            Kept(201),
+        ),
         ("a body of 204", b"HTTP/1.1 204 X\r\nContent-Length: 4\r\n\r\nevil", Kept(204)),
         (
             "more than its last chunk",
@@ -163,7 +168,8 @@ fn o4_what_an_application_says_beyond_its_answer_is_nobody_s() {
         ),
         (
             "a length beside chunks",
-            b"HTTP/1.1 201 X\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            b"HTTP/1.1 201 X\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n\
+              2\r\nok\r\n0\r\n\r\n",
             Kept(201),
         ),
         (

@@ -216,6 +216,11 @@ fn uuid_version(text: &str) -> Option<(u8, u64)> {
     Some((u8::try_from(version).ok()?, millis))
 }
 
+/// How long the body says it is.
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Reads and hashes the body up to the limit (F4).
 async fn read<B>(
     front: &Front,
@@ -230,10 +235,7 @@ where
     // What can never find room is too large, whatever the policy allows.
     let limit = policy.max_request_body.min(front.room.largest());
     let too_large = || Box::new(Problem::new(Code::RequestTooLarge));
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.parse::<u64>().ok());
+    let declared = declared(headers);
     if declared.is_some_and(|length| length > limit as u64) {
         return Err((too_large(), RequestBody::stream(body)));
     }

@@ -36,9 +36,8 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
-use std::sync::mpsc::{self as std_mpsc, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,6 +52,7 @@ use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
 use self::space::{Bounds, Watch};
+use self::threads::{Threads, Waited};
 use self::view::View;
 use self::writer::Writer;
 use crate::clock::Clock;
@@ -92,6 +92,7 @@ mod survey;
 mod sweep;
 mod synced;
 mod tables;
+mod threads;
 mod view;
 mod walk;
 mod writer;
@@ -106,10 +107,6 @@ pub use self::space::{Room, Space};
 
 /// Deleted buckets that may wait for their files to be removed.
 const MAX_DELETED: usize = 64;
-
-/// How many of the guard's ticks a store that failed is given to end its threads when it is
-/// dropped: two seconds.
-const LAST_TICKS: u32 = 20;
 
 /// How a store is opened. The defaults serve; all sizes are bytes.
 #[derive(Clone, Debug)]
@@ -187,9 +184,7 @@ pub struct EmbeddedStore {
     queue: Option<mpsc::Sender<Call>>,
     /// Gone when the store is dropped, which ends the guard.
     guarded: Option<std_mpsc::SyncSender<Infallible>>,
-    threads: Vec<JoinHandle<()>>,
-    /// Hears when the last of those that touch the disk has ended.
-    ended: Mutex<std_mpsc::Receiver<Infallible>>,
+    threads: Threads,
     /// Last, so that the next opener finds the files closed. The threads hold it too: whoever may
     /// still write keeps the next opener out.
     _folder: Arc<Folder>,
@@ -236,49 +231,25 @@ impl EmbeddedStore {
         };
         let (queue, calls) = mpsc::channel(options.queue.max(1));
         let (guarded, guarding) = std_mpsc::sync_channel(0);
-        let (alive, ended) = std_mpsc::sync_channel::<Infallible>(0);
         let guard =
             Guard { view: Arc::clone(&view), queue: queue.downgrade(), stall: options.stall };
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.into()).spawn(run).map_err(io)
-        };
-        let touches_disk = |run: Box<dyn FnOnce() + Send>| {
-            let held = (Arc::clone(&folder), alive.clone());
-            Box::new(move || {
-                run();
-                drop(held);
+        let mut threads = Threads::new(Arc::clone(&folder));
+        threads
+            .start_on_disk("oncekey-writer", move || {
+                writer.run(calls);
+                drop(stop_follower);
             })
-        };
-        let threads = vec![
-            spawn(
-                "oncekey-writer",
-                touches_disk(Box::new(move || {
-                    writer.run(calls);
-                    drop(stop_follower);
-                })),
-            )?,
-            // The last handle of a deleted bucket removes its files.
-            spawn(
-                "oncekey-sweeper",
-                touches_disk(Box::new(move || to_drop.into_iter().for_each(drop))),
-            )?,
-            // It looks once more when the writer is done.
-            spawn(
-                "oncekey-synced",
-                touches_disk(Box::new(move || follower.run(&stopped, &followed))),
-            )?,
-            spawn("oncekey-guard", Box::new(move || guard.run(&guarding)))?,
-        ];
-        Ok(Self {
-            view,
-            secret,
-            deadline: options.deadline,
-            queue: Some(queue),
-            guarded: Some(guarded),
-            threads,
-            ended: Mutex::new(ended),
-            _folder: folder,
-        })
+            .map_err(io)?;
+        // The last handle of a deleted bucket removes its files.
+        let sweep = move || to_drop.into_iter().for_each(drop);
+        threads.start_on_disk("oncekey-sweeper", sweep).map_err(io)?;
+        // It looks once more when the writer is done.
+        let follow = move || follower.run(&stopped, &followed);
+        threads.start_on_disk("oncekey-synced", follow).map_err(io)?;
+        threads.start("oncekey-guard", move || guard.run(&guarding)).map_err(io)?;
+        threads.complete();
+        let (deadline, queue, guarded) = (options.deadline, Some(queue), Some(guarded));
+        Ok(Self { view, secret, deadline, queue, guarded, threads, _folder: folder })
     }
 
     /// The secret of this folder's fingerprints, made when it was first opened.
@@ -364,23 +335,12 @@ impl EmbeddedStore {
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.queue = None;
-        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut last = LAST_TICKS;
-        // As long as it is healthy, what is queued is written; the guard still watches that.
-        while ended.recv_timeout(guard::TICK) == Err(RecvTimeoutError::Timeout) {
-            if !self.view.is_healthy() {
-                last -= 1;
-            }
-            if last == 0 {
-                tracing::error!("a write does not end and is left behind");
-                return;
-            }
+        if self.threads.wait(|| self.view.is_healthy()) == Waited::LeftBehind {
+            tracing::error!("a write does not end and is left behind");
+            return;
         }
         self.guarded = None;
-        for thread in self.threads.drain(..) {
-            // One that panicked has told so by then.
-            let _ = thread.join();
-        }
+        self.threads.join();
     }
 }
 

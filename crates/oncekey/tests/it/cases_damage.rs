@@ -14,6 +14,7 @@ use oncekey::store::{
 use tokio::task::JoinSet;
 
 use crate::embedded::{DAY, LEASE, Rig, acquire, claim, outcome};
+use crate::embedded_open::rewrite;
 use crate::rig::pay;
 
 /// How a record is left before it is damaged.
@@ -59,20 +60,14 @@ async fn fill(rig: Rig, left: Left, count: usize) -> Rig {
 
 /// Changes every record of the folder by `damage`, which is given the record's number and value.
 fn damage(path: &Path, mut damage: impl FnMut(usize, &[u8]) -> Vec<u8>) -> usize {
-    let database = fjall::Database::builder(path.join("db")).open().unwrap();
     let mut number = 0;
-    for name in database.list_keyspace_names() {
-        if &*name == "meta" {
-            continue;
-        }
-        let keyspace = database.keyspace(&name, Default::default).unwrap();
-        let entries: Vec<_> = keyspace.iter().map(|entry| entry.into_inner().unwrap()).collect();
-        for (key, value) in entries.into_iter().filter(|(key, _)| key.len() == 32) {
-            keyspace.insert(&key[..], damage(number, &value)).unwrap();
+    let change = |name: &str, key: &[u8], value: &[u8]| {
+        (name != "meta" && key.len() == 32).then(|| {
             number += 1;
-        }
-    }
-    database.persist(fjall::PersistMode::SyncAll).unwrap();
+            damage(number - 1, value)
+        })
+    };
+    rewrite(path, change, &[]);
     number
 }
 

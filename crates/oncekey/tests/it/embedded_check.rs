@@ -9,7 +9,7 @@ use std::time::Duration;
 use oncekey::clock::Clock;
 use oncekey::record::{Retention, Why};
 use oncekey::store::embedded::{
-    Damage, EmbeddedStore, OpenError, Options, Progress, Report, Step, check,
+    Damage, EmbeddedStore, OpenError, Options, Progress, Report, Step, accept_loss, check,
 };
 use oncekey::store::{Ending, Store};
 
@@ -263,6 +263,36 @@ async fn x3_a_keyspace_or_a_batch_that_is_missing_is_named() {
     let short = |damage: &Damage| matches!(damage, Damage::Journal { .. });
     assert!(report.flaws.iter().any(|flaw| short(&flaw.damage)), "{report:?}");
     assert_eq!(tree(folder.path()), before);
+}
+
+#[tokio::test]
+async fn x3_without_a_file_of_the_engine_nothing_is_opened_and_nothing_changes() {
+    let folder = filled().await;
+    let keyspace = tables(folder.path())[0].ancestors().nth(2).unwrap().to_path_buf();
+    let current = fs::read(keyspace.join("current")).unwrap();
+    let list = format!("v{}", u64::from_le_bytes(current[..8].try_into().unwrap()));
+    let files = [
+        folder.path().join("db/version"),
+        folder.path().join("db/keyspaces/0/current"),
+        tables(folder.path())[0].clone(),
+        keyspace.join(list),
+    ];
+    for file in files {
+        let whole = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        let before = tree(folder.path());
+        let Err(OpenError::Damaged { path, damage }) =
+            EmbeddedStore::open(folder.path(), Options::default())
+        else {
+            panic!("{} is missed by nobody", file.display());
+        };
+        assert_eq!(path, file);
+        assert!(damage.seen_before_opening(), "{damage:?}");
+        assert!(accept_loss(folder.path(), "ann", "it is gone").is_err());
+        assert_eq!(tree(folder.path()), before, "{}", file.display());
+        fs::write(&file, whole).unwrap();
+    }
+    EmbeddedStore::open(folder.path(), Options::default()).expect("it is whole again");
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Disks as crashes and damage leave them: every acknowledged record is there, or the folder is
 //! refused, unchanged, and says what is missing.
 //!
-//! The journals are small, so every byte is tried; of one long batch every seventeenth. A real journal is cut into three, as the engine
-//! would have begun a new one there: the oldest, a middle one and the active one.
+//! The journals are small, so every byte is tried; of one long batch every seventeenth. A real
+//! journal is cut into three, as the engine would have begun a new one there: the oldest, a middle
+//! one and the active one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -20,6 +20,7 @@ use oncekey::store::{
 use crate::embedded::{
     DAY, Rig, acquire, claim, complete, fingerprint, open, replays, store_outcome,
 };
+use crate::embedded_open::rewrite;
 use crate::embedded_time::buckets;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -322,10 +323,7 @@ fn anchor(path: &Path, at: Stamp) {
     for number in [uptime, at.as_micros(), 0] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
-    let database = fjall::Database::builder(path.join("db")).open().unwrap();
-    let meta = database.keyspace("meta", Default::default).unwrap();
-    meta.insert("clock", bytes).unwrap();
-    database.persist(fjall::PersistMode::SyncAll).unwrap();
+    rewrite(path, |_, _, _| None, &[("clock", bytes)]);
 }
 
 /// Where the wall clock stands against a store's time. The manual clock begins at a day that is

@@ -114,7 +114,8 @@ fn x6_uploads_that_break_off_give_their_room_back() {
 
 #[test]
 fn x6_half_read_uploads_that_wait_for_each_other_come_to_an_end() {
-    // Steps: sixteen uploads of 64 KiB begin together where one has room. However they meet, those that are refused can come again, and all are served in the end.
+    // Steps: sixteen uploads of 64 KiB begin together where one has room. However they meet, those
+    // that are refused can come again, and all are served in the end.
     let upstream = held(&Gate::new());
     let config = "[server]\nmax_request_buffers = \"128KiB\"\nbody_timeout = \"20s\"\n\
                   [defaults]\nmax_request_body = \"64KiB\"\n";

@@ -67,6 +67,7 @@ pub fn accept_loss(path: impl AsRef<Path>, who: &str, reason: &str) -> Result<Ac
     }
     let _folder = Folder::take(path)?;
     let mut judged = check::judge(path)?;
+    judged.whole()?;
     if judged.damages.is_empty() {
         judged.damages = behind(path, &judged)?;
     }

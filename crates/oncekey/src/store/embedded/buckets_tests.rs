@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 use fjall::KeyspaceCreateOptions;
 
 use super::*;
-use crate::store::embedded::synced::Table;
+use crate::store::embedded::synced::{self, Table};
 
 #[test]
 fn t3_the_files_of_a_deleted_bucket_wait_for_another_thread_and_hold_up_the_next() {
@@ -15,7 +15,8 @@ fn t3_the_files_of_a_deleted_bucket_wait_for_another_thread_and_hold_up_the_next
     // Room for one: the thread that removes files is busy with it.
     let (deleted, to_drop) = sync_channel(1);
     let options = KeyspaceCreateOptions::default();
-    let synced = Synced::open(folder.path(), Table::default()).expect("a side file");
+    synced::replace(folder.path(), &Table::default()).expect("a side file");
+    let synced = Synced::open(folder.path(), Table::default()).expect("it is there");
     let mut buckets =
         Buckets::new(database.clone(), live, options, Vec::new(), deleted, Arc::new(synced));
     for index in 0..3 {

@@ -220,6 +220,8 @@ impl Damage {
             Self::FormatMissing
                 | Self::FormatUnreadable
                 | Self::HalfRestored
+                | Self::FileMissing
+                | Self::FileChanged
                 | Self::SyncedUnreadable
                 | Self::Journal { .. }
                 | Self::KeyspaceMissing { .. }

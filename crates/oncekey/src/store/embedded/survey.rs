@@ -24,10 +24,7 @@ use super::folder::Quiet;
 use super::journal;
 use super::open::Found;
 use super::progress::{Meter, Step, Told};
-use super::tables::{self, Tables};
-
-/// The engine's own keyspace, which names the others.
-const NAMES: u64 = 0;
+use super::tables::{self, NAMES, Tables};
 
 /// Blocks of files kept in memory while records are read.
 const CACHE: u64 = 32 << 20;
@@ -65,15 +62,10 @@ impl Survey {
         let damages = std::mem::take(&mut judged.damages);
         let mut survey = Self { flaws: Vec::new(), judged, tables: 0, bytes: 0, opened: None };
         survey.add(path, damages);
+        survey.flaws.append(&mut survey.judged.files);
         let database = path.join("db");
         if survey.judged.engine != Engine::Whole {
             return Ok(survey);
-        }
-        for file in [database.join("version"), database.join("keyspaces/0/current")] {
-            // Without these the engine would begin anew, and delete what it does not know.
-            if !file.exists() {
-                survey.flaws.push(Flaw { path: file, damage: Damage::FileMissing });
-            }
         }
         let Tables { count, bytes, flaws } = tables::verify(&database, told)?;
         (survey.tables, survey.bytes) = (count, bytes);
@@ -83,7 +75,11 @@ impl Survey {
             *id == NAMES || needed.is_none_or(|all| all.iter().any(|entry| entry.id == *id))
         };
         let damaged = flaws.into_iter().filter(|(id, _)| is_needed(id));
-        survey.flaws.extend(damaged.flat_map(|(_, flaws)| flaws));
+        for flaw in damaged.flat_map(|(_, flaws)| flaws) {
+            if survey.flaws.iter().all(|known| known.path != flaw.path) {
+                survey.flaws.push(flaw);
+            }
+        }
         // With something missing, what the engine would make of the rest is no finding.
         if survey.flaws.is_empty() {
             survey.open(path, &left_out)?;

@@ -21,6 +21,10 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 use super::error::{Damage, Flaw, OpenError};
 use super::progress::{Meter, Step, Told};
+use super::synced::Table;
+
+/// The keyspace in which the engine keeps the names of the others.
+pub(super) const NAMES: u64 = 0;
 
 /// A longer list is none: a table has 33 bytes in it and holds megabytes.
 const MAX_LIST: u64 = 64 << 20;
@@ -76,6 +80,33 @@ pub(super) fn verify(database: &Path, told: Told<'_>) -> Result<Tables, OpenErro
     }
     meter.end();
     Ok(found)
+}
+
+/// Lists and tables that are missing, and lists that are damaged, of keyspaces that must be there:
+/// the engine's own and those that `table` names. Reads no table.
+pub(super) fn unlisted(database: &Path, table: Option<&Table>) -> Result<Vec<Flaw>, OpenError> {
+    let mut found = Tables::default();
+    for Listed { keyspace, path, .. } in listed(database, &mut found)? {
+        if !path.exists() {
+            found.add(keyspace, path, Damage::FileMissing);
+        }
+    }
+    let names = database.join("keyspaces").join(NAMES.to_string()).join("current");
+    if !names.exists() {
+        found.flaws.entry(NAMES).or_default().clear();
+        found.add(NAMES, names.clone(), Damage::FileMissing);
+    }
+    let needed = |id: u64| {
+        id == NAMES || table.is_some_and(|table| table.keyspaces.iter().any(|it| it.id == id))
+    };
+    // One without a list is told as a keyspace that is missing.
+    let is_told = |flaw: &Flaw| {
+        flaw.path != names
+            && flaw.path.ends_with("current")
+            && matches!(flaw.damage, Damage::FileMissing)
+    };
+    let flaws = found.flaws.into_iter().filter(|(id, _)| needed(*id)).flat_map(|(_, flaws)| flaws);
+    Ok(flaws.filter(|flaw| !is_told(flaw)).collect())
 }
 
 impl Tables {
