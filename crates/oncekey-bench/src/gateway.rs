@@ -4,7 +4,9 @@
 //!    requests, `gateway.replay` with nginx answering by itself.
 //! 2. The gateway keeps its records on the disk that holds the build, each claim and each
 //!    completion synced.
-//! 3. The application counts: as many requests reach it as there were new keys, and none for
+//! 3. `gateway.p99` compares the slow answers at half of `gateway.new`'s rate with nginx's at the
+//!    same rate, which comes constantly whatever the answers take: [`steady`].
+//! 4. The application counts: as many requests reach it as there were new keys, and none for
 //!    replays. So a key used twice by mistake, or a replay that ran, fails the bench.
 
 use std::net::SocketAddr;
@@ -20,6 +22,7 @@ use crate::nginx::{ANSWER, Nginx};
 use crate::plain::{self, Answer};
 use crate::process::{Peer, free_ports};
 use crate::report::{Report, median};
+use crate::steady::{self, Rate, Times};
 use crate::wrk::{self, Keys, Run, Wrk};
 
 /// How hard, and how often.
@@ -80,14 +83,48 @@ pub(crate) fn run(program: &Path, load: &Load) -> Result<Report> {
             gateway.peer.demand_alive()?;
             if lane.address == gateway.listen {
                 let reached = nginx.requests()?.saturating_sub(before);
-                expect_reached(lane, run, reached, load)?;
+                expect_reached(lane, run.requests, reached, load)?;
             }
             eprintln!("round {round}: {} {:.0} /s", lane.name, run.per_second);
             lane.runs.push(run);
         }
     }
+    let slow = slow_answers(&lanes, &mut nginx, &mut gateway, load)?;
     demand_replays(gateway.listen)?;
-    Ok(report(&lanes, resident, gateway.peer.resident()?))
+    let mut report = report(&lanes, resident, gateway.peer.resident()?);
+    let [proxy, new] = slow;
+    report.figure("nginx.proxy.steady.p99", proxy, "us");
+    report.figure("gateway.new.steady.p99", new, "us");
+    report.ratio("gateway.p99", new, proxy);
+    Ok(report)
+}
+
+/// The p99 of new keys at half of the gateway's rate, of nginx and of the gateway.
+fn slow_answers(
+    lanes: &[Lane; 6],
+    nginx: &mut Nginx,
+    gateway: &mut Gateway,
+    load: &Load,
+) -> Result<[f64; 2]> {
+    let [.., proxy, new] = lanes;
+    let (per_second, connections) = (new.per_second() / 2.0, load.connections);
+    let rate = Rate { per_second, seconds: load.seconds, connections };
+    let mut taken = [const { Vec::new() }; 2];
+    for round in 1..=load.rounds {
+        for (lane, taken) in [proxy, new].into_iter().zip(&mut taken) {
+            let before = nginx.requests()?;
+            let prefix = format!("steady-{round}-{}", lane.name);
+            let Times { requests, p99 } = steady::run(lane.address, &prefix, rate)?;
+            gateway.peer.demand_alive()?;
+            if lane.address == gateway.listen {
+                let reached = nginx.requests()?.saturating_sub(before);
+                expect_reached(lane, requests, reached, load)?;
+            }
+            eprintln!("round {round}: {} p99 {p99:.0} us at {per_second:.0} /s", lane.name);
+            taken.push(p99);
+        }
+    }
+    Ok(taken.map(median))
 }
 
 fn report(lanes: &[Lane; 6], idle: f64, loaded: f64) -> Report {
@@ -162,16 +199,15 @@ fn post(gateway: SocketAddr, key: &str) -> Result<Answer> {
 
 /// What must have reached the application in one run through the gateway. Requests that were under
 /// way when the load ended are not among the answered ones.
-fn expect_reached(lane: &Lane, run: Run, reached: u64, load: &Load) -> Result<()> {
+fn expect_reached(lane: &Lane, answered: u64, reached: u64, load: &Load) -> Result<()> {
     let expected = match lane.keys {
         Keys::Known => 0..=0,
-        Keys::None | Keys::Fresh => run.requests..=run.requests + u64::from(load.connections),
+        Keys::None | Keys::Fresh => answered..=answered + u64::from(load.connections),
     };
     ensure!(
         expected.contains(&reached),
-        "{}: {} requests were answered, and {reached} reached the application",
-        lane.name,
-        run.requests
+        "{}: {answered} requests were answered, and {reached} reached the application",
+        lane.name
     );
     Ok(())
 }
@@ -184,9 +220,8 @@ mod tests {
     fn a_replay_that_ran_and_a_key_used_twice_fail_the_bench() {
         let load = Load { rounds: 1, seconds: 1, connections: 64 };
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let run = Run { requests: 1000, per_second: 1000.0, p99: 1.0 };
         let reached = |keys, count| {
-            expect_reached(&Lane::new("lane", address, keys), run, count, &load).is_ok()
+            expect_reached(&Lane::new("lane", address, keys), 1000, count, &load).is_ok()
         };
         assert!(reached(Keys::Known, 0) && !reached(Keys::Known, 1));
         assert!(reached(Keys::Fresh, 1064) && !reached(Keys::Fresh, 999));

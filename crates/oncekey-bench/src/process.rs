@@ -78,10 +78,7 @@ impl Peer {
 
     /// Resident memory in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let kib = resident_kib(&status).with_context(|| format!("{path} tells no VmRSS"))?;
-        Ok(kib / 1024.0)
+        resident(self.child.id())
     }
 
     /// The end of its output.
@@ -96,6 +93,14 @@ impl Drop for Peer {
         let _ = self.child.kill(); // It may have ended by itself.
         let _ = self.child.wait();
     }
+}
+
+/// Resident memory of a process, in MiB.
+pub(crate) fn resident(id: u32) -> Result<f64> {
+    let path = format!("/proc/{id}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let kib = resident_kib(&status).with_context(|| format!("{path} tells no VmRSS"))?;
+    Ok(kib / 1024.0)
 }
 
 fn resident_kib(status: &str) -> Option<f64> {

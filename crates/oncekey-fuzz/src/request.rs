@@ -101,8 +101,8 @@ impl Rig {
     fn start() -> Self {
         let application = Application::start();
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\nheader_timeout = \"300ms\"\nbody_timeout = \"2s\"\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n[upstream]\nurl = \"http://{}\"\n\
+            "[server]\nlisten = \"127.0.0.1:0\"\nheader_timeout = \"300ms\"\n\
+             body_timeout = \"2s\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[upstream]\nurl = \"http://{}\"\n\
              [store]\nkind = \"memory\"\n",
             application.address()
         );

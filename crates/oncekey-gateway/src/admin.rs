@@ -16,7 +16,8 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use oncekey::store::Inspect;
+use oncekey::engine::Engine;
+use oncekey::store::{EmbeddedStore, Inspect};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,10 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The store, for how many records stand where.
     pub store: Arc<dyn Inspect>,
+    /// The engine, for what waits for the store.
+    pub engine: Engine,
+    /// The embedded store, for how much room it has.
+    pub embedded: Option<Arc<EmbeddedStore>>,
 }
 
 impl Admin {
@@ -86,6 +91,10 @@ impl Admin {
 }
 
 async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    // By itself, too: whoever asks may be faster than whoever is told.
+    if admin.embedded.as_ref().is_some_and(|store| !store.is_healthy()) {
+        admin.readiness.fail();
+    }
     admin.readiness.told()
 }
 
@@ -98,6 +107,10 @@ async fn metrics(State(admin): State<Admin>) -> Response {
         }
         // The other figures are still worth having.
         Err(error) => tracing::warn!(%error, "records could not be counted"),
+    }
+    admin.metrics.set_unstored(admin.engine.unstored_bytes());
+    if let Some(store) = &admin.embedded {
+        admin.metrics.set_space(&store.space());
     }
     let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match admin.metrics.text() {
@@ -181,6 +194,24 @@ mod tests {
             assert!(!is_own(origin.as_bytes(), host), "{origin}");
         }
         assert!(!is_own(b"http://", ""), "no host is nobody's origin");
+    }
+
+    #[tokio::test]
+    async fn x7_readiness_fails_with_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let store = Arc::new(EmbeddedStore::open(&path, Default::default()).unwrap());
+        let admin = Admin {
+            readiness: Readiness::default(),
+            metrics: Arc::new(Metrics::new()),
+            store: Arc::clone(&store) as _,
+            engine: Engine::new(Arc::clone(&store) as _),
+            embedded: Some(Arc::clone(&store)),
+        };
+        assert_eq!(readyz(State(admin.clone())).await.0, StatusCode::OK);
+        std::fs::remove_dir_all(&path).unwrap();
+        store.failed().cancelled().await;
+        assert_eq!(readyz(State(admin)).await.0, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Flags;
 
 pub mod check;
+mod progress;
 pub mod schema;
+pub mod store;
 
 /// Makes each request happen once, in front of any application.
 #[derive(Debug, Parser)]
@@ -35,6 +37,8 @@ pub enum Command {
     Check(CheckArgs),
     /// About the configuration file
     Config(ConfigArgs),
+    /// Look after a data folder while no gateway has it open
+    Store(store::StoreArgs),
 }
 
 /// `oncekey serve`.
@@ -154,6 +158,7 @@ pub fn run(cli: Cli, servers: Servers) -> ExitCode {
         Command::Demo(args) => (servers.demo)(args),
         Command::Check(args) => check::run(&args),
         Command::Config(ConfigArgs { command: ConfigCommand::Schema }) => schema::run(),
+        Command::Store(args) => store::run(&args),
     }
 }
 

@@ -96,9 +96,10 @@ async fn demonstrate(args: &DemoArgs) -> Result<(), DemoError> {
         shop: shop_address,
         folder: folder.path(),
     });
+    let failed = gateway.store_failed();
     tokio::select! {
         () = signals.next() => {}
-        () = gateway.store_failed() => return Err(DemoError::Store),
+        () = failed.cancelled() => return Err(DemoError::Store),
         ended = &mut shop => return shop_ended(ended),
     }
     say("\n  Stopping. Ctrl-C again stops at once.\n");

@@ -1,8 +1,9 @@
 //! What is refused before anything of a request counts.
 //!
 //! A request that names no host, or several, has no meaning that all would agree on (RFC 9112,
-//! 3.2): tenant, operation and application could each read another. It is refused here, before its
-//! key is claimed, so that the refusal is no outcome of the key.
+//! 3.2): tenant, operation and application could each read another. The same is true of a target
+//! that is a host alone, or a star, where the method is not the one that such a target is for. It
+//! is refused here, before its key is claimed, so that the refusal is no outcome of the key.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use futures_util::TryFutureExt;
 use futures_util::future::{Either as Which, MapOk};
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Empty};
 use tower_service::Service;
 
@@ -47,7 +48,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if names_one_host(request.uri(), request.headers(), request.version()) {
+        if means_one_thing(&request) {
             let passed: Passed<R> = |response| response.map(Either::Left);
             return Which::Left(self.0.call(request).map_ok(passed));
         }
@@ -57,4 +58,15 @@ where
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         Which::Right(ready(Ok(response)))
     }
+}
+
+fn means_one_thing<B>(request: &Request<B>) -> bool {
+    let uri = request.uri();
+    let host_alone = uri.scheme().is_none() && uri.authority().is_some();
+    let target = match *request.method() {
+        Method::CONNECT => true,
+        Method::OPTIONS => !host_alone,
+        _ => !host_alone && uri.path() != "*",
+    };
+    target && names_one_host(uri, request.headers(), request.version())
 }

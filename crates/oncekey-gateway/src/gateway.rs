@@ -12,7 +12,8 @@ use oncekey::engine::{Engine, Limits};
 use oncekey::events::Observer;
 use oncekey::fingerprint::Secret;
 use oncekey::http::Layer;
-use oncekey::store::{EmbeddedStore, Inspect, MemoryStore, Store, embedded};
+use oncekey::store::embedded::{self, EmbeddedStore, Failure, Room};
+use oncekey::store::{Inspect, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer as _;
@@ -21,6 +22,7 @@ use crate::admin::{Admin, Readiness};
 use crate::answer::Application;
 use crate::config::{Config, Loaded, NoUpstream, StoreKind};
 use crate::entrance::Entrance;
+use crate::files::Share;
 use crate::listener::{self, BindError, Listener, Serving, Stopped};
 use crate::metrics::Metrics;
 use crate::proxy::{Proxy, Upgrades};
@@ -29,6 +31,8 @@ use crate::upstream::{Address, AddressError, Bounds};
 
 /// How often expired records are deleted (T3).
 const SWEEP: Duration = Duration::from_secs(3600);
+/// How often they are deleted while the store is full: what is over may make room.
+const SWEEP_WHEN_FULL: Duration = Duration::from_secs(10);
 /// How many at a time (T3).
 const SWEEP_BATCH: usize = 10_000;
 
@@ -47,6 +51,7 @@ pub struct Gateway {
     admin: SocketAddr,
     stop_admin: CancellationToken,
     store_failed: CancellationToken,
+    embedded: Option<Arc<EmbeddedStore>>,
 }
 
 /// Why a gateway does not start.
@@ -84,6 +89,7 @@ struct Opened {
     inspect: Arc<dyn Inspect>,
     secret: Secret,
     failed: CancellationToken,
+    embedded: Option<Arc<EmbeddedStore>>,
 }
 
 fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::OpenError> {
@@ -92,21 +98,37 @@ fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, embedded::Ope
     match config.store.kind {
         StoreKind::Memory => {
             let store = MemoryStore::new().with_observer(observer);
-            let store = Arc::new(store.with_limits(entries, MEMORY_BYTES));
+            let bytes = config
+                .store
+                .max_bytes
+                .map_or(MEMORY_BYTES, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+            let store = Arc::new(store.with_limits(entries, bytes));
             let failed = CancellationToken::new();
             Ok(Opened {
                 store: Arc::clone(&store) as _,
                 inspect: store,
                 secret: Secret::random(),
                 failed,
+                embedded: None,
             })
         }
         StoreKind::Embedded => {
-            let options =
-                embedded::Options { observer, max_live: entries, ..embedded::Options::default() };
+            let options = embedded::Options {
+                observer,
+                max_live: entries,
+                max_bytes: config.store.max_bytes,
+                reserve_bytes: config.store.reserve,
+                ..embedded::Options::default()
+            };
             let store = Arc::new(EmbeddedStore::open(&config.store.path, options)?);
             let (secret, failed) = (store.secret(), store.failed());
-            Ok(Opened { store: Arc::clone(&store) as _, inspect: store, secret, failed })
+            Ok(Opened {
+                store: Arc::clone(&store) as _,
+                inspect: Arc::clone(&store) as _,
+                secret,
+                failed,
+                embedded: Some(store),
+            })
         }
     }
 }
@@ -120,10 +142,12 @@ impl Gateway {
         let Loaded { config, secret, .. } = loaded;
         let url = config.upstream_url()?;
         let address: Address = format!("http://{}", url.authority()).parse()?;
-        let listener = Listener::bind(settings(&config))?;
+        let share = Share::now();
+        let listener = Listener::bind(settings(&config, share))?;
+        let upstreams = share.upstream.div_ceil(listener.workers().get());
         let admin = bind_admin(config.admin.listen).await?;
         let metrics = Arc::new(Metrics::new());
-        let Opened { store, inspect, secret: kept, failed } = open(&config, &metrics)?;
+        let Opened { store, inspect, secret: kept, failed, embedded } = open(&config, &metrics)?;
         let secret = secret.map_or(kept, |text| Secret::derived(text.as_bytes()));
         let engine =
             Engine::with(store, Clock::real(), Arc::clone(&metrics) as _, Limits::default());
@@ -134,7 +158,7 @@ impl Gateway {
         let upgrades = Upgrades::default();
         let application = {
             let (config, upgrades) = (config.clone(), upgrades.clone());
-            move || application(&address, &config, &upgrades)
+            move || application(&address, &config, upstreams, &upgrades)
         };
         let serving = listener
             .serve(move |_| Entrance::new(layer.layer(application())))
@@ -142,9 +166,15 @@ impl Gateway {
         let readiness = Readiness::default();
         let stop_admin = CancellationToken::new();
         let admin_address = admin.local_addr().unwrap_or(config.admin.listen);
-        let told = Admin { readiness: readiness.clone(), metrics, store: inspect };
+        let told = Admin {
+            readiness: readiness.clone(),
+            metrics,
+            store: inspect,
+            engine: engine.clone(),
+            embedded: embedded.clone(),
+        };
         tokio::spawn(told.serve(admin, stop_admin.clone()));
-        tokio::spawn(sweep(engine.clone(), stop_admin.clone()));
+        tokio::spawn(sweep(engine.clone(), embedded.clone(), stop_admin.clone()));
         Ok(Self {
             config,
             engine,
@@ -155,6 +185,7 @@ impl Gateway {
             admin: admin_address,
             stop_admin,
             store_failed: failed,
+            embedded,
         })
     }
 
@@ -176,9 +207,16 @@ impl Gateway {
         &self.config
     }
 
-    /// Returns when the store has failed: nothing can be promised from then on (X7).
-    pub async fn store_failed(&self) {
-        self.store_failed.cancelled().await;
+    /// Cancelled when the store has failed: nothing can be promised from then on (X7).
+    #[must_use]
+    pub fn store_failed(&self) -> CancellationToken {
+        self.store_failed.clone()
+    }
+
+    /// Why the store failed, once [`store_failed`](Self::store_failed) is cancelled.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.embedded.as_ref().and_then(|store| store.failure())
     }
 
     /// Fails readiness for good.
@@ -215,8 +253,9 @@ impl Gateway {
     }
 }
 
-fn settings(config: &Config) -> listener::Settings {
+fn settings(config: &Config, share: Share) -> listener::Settings {
     let mut settings = listener::Settings::new(config.server.listen);
+    settings.connections = share.clients;
     settings.head_timeout = config.server.header_timeout;
     settings.head_bytes = usize::try_from(config.server.max_header_bytes).unwrap_or(64 << 10);
     settings
@@ -232,16 +271,25 @@ fn layer(config: &Config, engine: &Engine, routes: &Routes, secret: Secret) -> L
         .with_policies(move |parts| routes.find(parts))
         .with_cors(routes::cors(config))
         .with_problem_base(config.problem.type_base.as_str())
+        .with_request_buffers(
+            usize::try_from(config.server.max_request_buffers).unwrap_or(usize::MAX),
+        )
 }
 
-fn application(address: &Address, config: &Config, upgrades: &Upgrades) -> Application {
-    Application::new(proxy(address, config, upgrades))
+fn application(
+    address: &Address,
+    config: &Config,
+    upstreams: usize,
+    upgrades: &Upgrades,
+) -> Application {
+    Application::new(proxy(address, config, upstreams, upgrades))
         .with_problem_base(config.problem.type_base.as_str())
 }
 
-fn proxy(address: &Address, config: &Config, upgrades: &Upgrades) -> Proxy {
+fn proxy(address: &Address, config: &Config, upstreams: usize, upgrades: &Upgrades) -> Proxy {
     let mut bounds = Bounds::default();
     bounds.connect = config.upstream.connect_timeout;
+    bounds.open = upstreams;
     bounds.idle = config.upstream.idle_timeout;
     bounds.kept = usize::try_from(config.upstream.max_idle).unwrap_or(bounds.kept);
     Proxy::with_bounds(address.clone(), bounds, Clock::real())
@@ -250,8 +298,9 @@ fn proxy(address: &Address, config: &Config, upgrades: &Upgrades) -> Proxy {
 }
 
 /// Deletes what expired, in batches, until none is left (T3): at once, for the process may have
-/// been down for long, and then every hour.
-async fn sweep(engine: Engine, stop: CancellationToken) {
+/// been down for long, and then every hour; more often while the store is full.
+async fn sweep(engine: Engine, embedded: Option<Arc<EmbeddedStore>>, stop: CancellationToken) {
+    let is_full = || embedded.as_ref().is_some_and(|store| store.space().room != Room::Open);
     loop {
         while !stop.is_cancelled() {
             match engine.store().purge_expired(SWEEP_BATCH).await {
@@ -263,7 +312,17 @@ async fn sweep(engine: Engine, stop: CancellationToken) {
                 }
             }
         }
-        if stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_none() {
+        let pause = async {
+            let mut waited = Duration::ZERO;
+            while waited < SWEEP {
+                tokio::time::sleep(SWEEP_WHEN_FULL).await;
+                waited += SWEEP_WHEN_FULL;
+                if is_full() {
+                    return;
+                }
+            }
+        };
+        if stop.run_until_cancelled(pause).await.is_none() {
             return;
         }
     }

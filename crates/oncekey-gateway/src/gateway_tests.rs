@@ -37,7 +37,7 @@ async fn t3_what_expired_while_nobody_was_there_is_deleted_at_the_start() {
     clock.advance(Duration::from_secs(61));
     let engine = Engine::with(Arc::clone(&store) as _, clock, events::nobody(), Limits::default());
     let stop = CancellationToken::new();
-    let sweeper = tokio::spawn(sweep(engine, stop.clone()));
+    let sweeper = tokio::spawn(sweep(engine, None, stop.clone()));
     let emptied = async {
         while !store.is_empty() {
             tokio::task::yield_now().await;

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod entrance;
+pub mod files;
 pub mod folder;
 pub mod gateway;
 pub mod listener;

@@ -4,8 +4,9 @@
 //!    (`SO_REUSEPORT`), and each worker has its own service, so its own pool.
 //! 2. HTTP/1.1, and HTTP/2 by prior knowledge: there is no TLS here that could negotiate it.
 //! 3. Everything a client may take has a bound: connections, time to the first byte, time for a
-//!    head, bytes of a head (431), streams of an HTTP/2 connection. A head that is not HTTP gets
-//!    the parser's own bare 400.
+//!    head, bytes of a head (431) and of all large ones together, HTTP/2 connections (one too many
+//!    is closed), streams of one and what they send ahead. A head that is not HTTP gets the parser's
+//!    own bare 400.
 //! 4. A client that closes its connection has left, as a browser does whose tab is closed: what
 //!    passes without a key is dropped with it, and keyed work goes on without it.
 //! 5. A stop is in two steps (rule U5). First no connection is accepted any more and each open one
@@ -14,6 +15,7 @@
 //! 6. Trouble with accepting (no file descriptors, say) slows the loop down and never ends it.
 
 mod connection;
+mod heads;
 mod socket;
 mod worker;
 
@@ -104,6 +106,12 @@ impl Listener {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many workers there will be.
+    #[must_use]
+    pub fn workers(&self) -> NonZeroUsize {
+        self.settings.workers
     }
 
     /// Starts the workers. `make` is called once in each, inside its runtime, with its number.

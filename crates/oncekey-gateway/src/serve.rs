@@ -6,6 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Exit, ServeArgs};
 use crate::config::{self, LoadError, Loaded, Origin, Place, Severity};
+use crate::files::{self, Share};
 use crate::gateway::{Gateway, StartError, data_folder};
 use crate::{folder, logs};
 
@@ -58,6 +59,16 @@ async fn serve(args: &ServeArgs, loaded: Loaded) -> Exit {
     {
         tracing::warn!(folder = %folder.display(), "THE DATA FOLDER IS NOT SAFE: {doubt}");
     }
+    files::raise();
+    let share = Share::now();
+    if let (Some(wanted), Some(limit)) = (share.wanted(), share.limit) {
+        tracing::warn!(
+            limit,
+            wanted,
+            clients = share.clients,
+            "few files may be open: raise the limit (ulimit -n, LimitNOFILE) for more clients"
+        );
+    }
     let signals = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -91,16 +102,22 @@ async fn until_stopped(
     mut gateway: Gateway,
     (mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal),
 ) -> Exit {
+    let failed = gateway.store_failed();
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => reload(args, &mut gateway),
-            () = gateway.store_failed() => {
+            () = failed.cancelled() => {
                 // Nothing is retried on a doubtful file (X7).
                 gateway.fail();
-                tracing::error!("the store failed: the process ends; see the message before");
-                return Exit::Trouble;
+                match gateway.failure() {
+                    Some(failure) => tracing::error!("the process ends: {failure}"),
+                    None => tracing::error!("the process ends: the store failed"),
+                }
+                // At once: a write that hangs must not hold up the end, and whatever else is
+                // dropped on the way might wait for it.
+                std::process::exit(Exit::Trouble.code().into());
             }
         }
     }
@@ -108,6 +125,10 @@ async fn until_stopped(
     let cut = gateway.stop().await;
     if cut > 0 {
         tracing::warn!(cut, "runs were cut off: their outcome is unknown");
+    }
+    if failed.is_cancelled() {
+        tracing::error!("the store failed while the process was stopping; see the message before");
+        std::process::exit(Exit::Trouble.code().into());
     }
     tracing::info!("stopped");
     Exit::Done

@@ -117,6 +117,9 @@ pub struct Bounds {
     pub idle: Duration,
     /// How many unused connections one worker keeps.
     pub kept: usize,
+    /// How many connections one worker may have open; one more waits for another to close, within
+    /// [`connect`](Self::connect).
+    pub open: usize,
     /// The longest answer head, in bytes; also how much of a body is read at once at most.
     pub head: usize,
 }
@@ -127,6 +130,7 @@ impl Default for Bounds {
             connect: Duration::from_secs(5),
             idle: Duration::from_secs(4),
             kept: 512,
+            open: 16_384,
             head: 128 * 1024,
         }
     }

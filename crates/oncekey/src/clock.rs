@@ -5,6 +5,9 @@
 //! 2. Stores judge leases and retentions by their own clock. Only durations cross the store trait.
 //! 3. A manual clock stands still until it is told to advance, so that tests wait for conditions
 //!    and never for time.
+//! 4. A clock can be asked how far the wall clock has moved against it since it was made: its
+//!    [`Skew`]. Somebody set one of them, or the machine slept; which of both is right cannot be
+//!    told from here, so a store deletes nothing until they agree again (L4).
 //!
 //! ```
 //! use oncekey::clock::Clock;
@@ -17,11 +20,17 @@
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
+
+#[cfg(feature = "embedded")]
+mod boot;
+
+#[cfg(feature = "embedded")]
+pub(crate) use self::boot::{Anchor, Boot};
 
 /// A point in a store's time: microseconds since the Unix epoch, never running backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +74,66 @@ impl Stamp {
     }
 }
 
+/// How far the wall clock is from where a [`Clock`] expects it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skew {
+    /// The wall clock was set forward by this much, or the machine slept.
+    Ahead(Duration),
+    /// It was set back by this much.
+    Behind(Duration),
+}
+
+impl Skew {
+    /// No difference at all.
+    pub const NONE: Self = Self::Ahead(Duration::ZERO);
+
+    /// The largest difference at which clocks count as agreeing (L4): a minute.
+    pub const TOLERANCE: Duration = Duration::from_secs(60);
+
+    /// Whether the difference is too large to be anything but a step.
+    #[must_use]
+    pub fn is_off(self) -> bool {
+        self.size() > Self::TOLERANCE
+    }
+
+    /// How large the difference is, whichever way.
+    #[must_use]
+    pub const fn size(self) -> Duration {
+        match self {
+            Self::Ahead(by) | Self::Behind(by) => by,
+        }
+    }
+
+    /// The difference in seconds: negative where the wall clock is behind.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        match self {
+            Self::Ahead(by) => by.as_secs_f64(),
+            Self::Behind(by) => -by.as_secs_f64(),
+        }
+    }
+
+    /// How far this skew is from `other`.
+    #[must_use]
+    pub fn distance(self, other: Self) -> Duration {
+        match (self, other) {
+            (Self::Ahead(a), Self::Ahead(b)) | (Self::Behind(a), Self::Behind(b)) => a.abs_diff(b),
+            (Self::Ahead(a), Self::Behind(b)) | (Self::Behind(a), Self::Ahead(b)) => {
+                a.saturating_add(b)
+            }
+        }
+    }
+
+    /// How far `is` lies from `expected`.
+    fn between(expected: Stamp, is: Stamp) -> Self {
+        if is >= expected {
+            Self::Ahead(is.since(expected))
+        } else {
+            Self::Behind(expected.since(is))
+        }
+    }
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -74,8 +143,24 @@ fn micros(duration: Duration) -> u64 {
 pub struct Clock(Arc<Source>);
 
 enum Source {
-    Real { anchor: Instant, at: Stamp },
-    Manual { now: AtomicU64, moved: Notify },
+    Real {
+        anchor: Instant,
+        /// This clock's time at the anchor.
+        at: Stamp,
+        /// The wall clock's.
+        wall: Stamp,
+    },
+    Manual {
+        now: AtomicU64,
+        moved: Notify,
+        /// What [`Clock::step_wall`] said last.
+        skew: Mutex<Skew>,
+    },
+}
+
+#[allow(clippy::disallowed_methods)] // The one place that may.
+fn wall() -> Stamp {
+    Stamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
 impl Clock {
@@ -92,17 +177,32 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods)] // The one place that may.
     pub fn not_before(floor: Stamp) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at = Stamp(micros(wall)).max(floor);
-        Self(Arc::new(Source::Real { anchor: Instant::now(), at }))
+        let wall = wall();
+        Self(Arc::new(Source::Real { anchor: Instant::now(), at: wall.max(floor), wall }))
+    }
+
+    /// The machine's clock, started at `at` wherever the wall clock stands.
+    #[cfg(feature = "embedded")]
+    #[allow(clippy::disallowed_methods)] // The one place that may.
+    pub(crate) fn starting_at(at: Stamp) -> Self {
+        Self(Arc::new(Source::Real { anchor: Instant::now(), at, wall: wall() }))
+    }
+
+    /// How far the wall clock is from this clock itself; nothing on a manual clock.
+    #[cfg(feature = "embedded")]
+    pub(crate) fn skew_to_wall(&self) -> Skew {
+        match &*self.0 {
+            Source::Real { .. } => Skew::between(self.now(), wall()),
+            Source::Manual { .. } => Skew::NONE,
+        }
     }
 
     /// A clock that stands at a fixed date until [`advance`](Self::advance) moves it.
     #[must_use]
     pub fn manual() -> Self {
         const A_DAY_IN_2026: u64 = 1_780_000_000_000_000;
-        let now = AtomicU64::new(A_DAY_IN_2026);
-        Self(Arc::new(Source::Manual { now, moved: Notify::new() }))
+        let (now, skew) = (AtomicU64::new(A_DAY_IN_2026), Mutex::new(Skew::NONE));
+        Self(Arc::new(Source::Manual { now, moved: Notify::new(), skew }))
     }
 
     /// The present moment.
@@ -110,7 +210,7 @@ impl Clock {
     #[allow(clippy::disallowed_methods)] // The one place that may.
     pub fn now(&self) -> Stamp {
         match &*self.0 {
-            Source::Real { anchor, at } => at.after(Instant::now().duration_since(*anchor)),
+            Source::Real { anchor, at, .. } => at.after(Instant::now().duration_since(*anchor)),
             Source::Manual { now, .. } => Stamp(now.load(Ordering::SeqCst)),
         }
     }
@@ -122,9 +222,34 @@ impl Clock {
     pub fn advance(&self, by: Duration) {
         match &*self.0 {
             Source::Real { .. } => panic!("only a manual clock can be advanced"),
-            Source::Manual { now, moved } => {
+            Source::Manual { now, moved, .. } => {
                 now.fetch_add(micros(by), Ordering::SeqCst);
                 moved.notify_waiters();
+            }
+        }
+    }
+
+    /// How far the wall clock has moved against this clock since this clock was made.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)] // The one place that may.
+    pub fn skew(&self) -> Skew {
+        match &*self.0 {
+            Source::Real { anchor, wall: first, .. } => {
+                Skew::between(first.after(Instant::now().duration_since(*anchor)), wall())
+            }
+            Source::Manual { skew, .. } => *skew.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Sets the wall clock beside a manual clock, which itself goes on as before.
+    ///
+    /// # Panics
+    /// On a real clock: the machine's wall clock is not ours.
+    pub fn step_wall(&self, to: Skew) {
+        match &*self.0 {
+            Source::Real { .. } => panic!("only a manual clock has a wall clock to set"),
+            Source::Manual { skew, .. } => {
+                *skew.lock().unwrap_or_else(PoisonError::into_inner) = to;
             }
         }
     }
@@ -134,7 +259,7 @@ impl Clock {
         let until = self.now().after(duration);
         match &*self.0 {
             Source::Real { .. } => tokio::time::sleep(duration).await,
-            Source::Manual { now, moved } => loop {
+            Source::Manual { now, moved, .. } => loop {
                 let changed = moved.notified();
                 if now.load(Ordering::SeqCst) >= until.0 {
                     return;
@@ -177,6 +302,34 @@ mod tests {
     fn a_real_clock_starts_at_its_floor() {
         let floor = Clock::real().now().after(Duration::from_secs(3600));
         assert!(Clock::not_before(floor).now() >= floor);
+    }
+
+    #[test]
+    fn l4_a_real_clock_and_the_wall_clock_run_together_also_above_a_floor() {
+        let floor = Clock::real().now().after(Duration::from_secs(3600));
+        for clock in [Clock::real(), Clock::not_before(floor)] {
+            assert!(clock.skew().size() < Duration::from_secs(60), "{:?}", clock.skew());
+        }
+    }
+
+    #[test]
+    fn l4_a_skew_tells_which_clock_is_ahead_and_how_far_two_skews_are_apart() {
+        let second = Duration::from_secs(1);
+        let (early, late) = (Stamp::from_micros(5_000_000), Stamp::from_micros(8_000_000));
+        assert_eq!(Skew::between(early, late), Skew::Ahead(3 * second));
+        assert_eq!(Skew::between(late, early), Skew::Behind(3 * second));
+        assert_eq!(Skew::Ahead(3 * second).distance(Skew::Behind(2 * second)), 5 * second);
+        assert_eq!(Skew::Behind(3 * second).distance(Skew::Behind(2 * second)), second);
+        assert!(Skew::Behind(second).seconds() < 0.0);
+    }
+
+    #[test]
+    fn l4_setting_the_wall_clock_moves_no_store_time() {
+        let clock = Clock::manual();
+        let before = clock.now();
+        clock.step_wall(Skew::Behind(Duration::from_secs(3600)));
+        assert_eq!(clock.now(), before);
+        assert_eq!(clock.skew(), Skew::Behind(Duration::from_secs(3600)));
     }
 
     #[tokio::test]

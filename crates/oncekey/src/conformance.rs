@@ -59,7 +59,8 @@ pub use hands::Hands;
 pub mod rule {
     pub use super::claims::{
         attempt_counts_runs, claim_again_with_same_token, failure_is_not_permission, one_winner,
-        principal_then_fingerprint, released_token_stays_dead, works_behind_arc_dyn,
+        principal_then_fingerprint, released_token_stays_dead, taken_back_leaves_what_was,
+        works_behind_arc_dyn,
     };
     pub use super::durable::acknowledged_is_kept;
     pub use super::endings::{
@@ -73,7 +74,8 @@ pub mod rule {
     pub use super::recovery::{taken_by_one, taken_only_when_due};
     pub use super::retention::{
         completed_holds_for_retention, expired_is_absent_or_tombstone, purge_spares_the_living,
-        store_clock, unknown_outlives_retention,
+        shrunk_unknown_is_told, store_clock, unknown_ends_after_its_horizon,
+        unknown_outlives_retention,
     };
     pub use super::waiting::{hot_key_slows_no_other, no_wakeup_is_lost, waiter_is_woken};
 }
@@ -193,9 +195,11 @@ macro_rules! conformance_tests {
     (@group store $then:ident $($hands:expr)?) => {
         $crate::conformance_tests! { @$then $($hands;)?
             one_winner claim_again_with_same_token released_token_stays_dead
+            taken_back_leaves_what_was
             principal_then_fingerprint outcome_once late_complete_decides_unknown
             stale_token_is_lost attempt_counts_runs retry_keeps_fingerprint unknown_is_told
-            unknown_outlives_retention completed_holds_for_retention
+            unknown_outlives_retention unknown_ends_after_its_horizon shrunk_unknown_is_told
+            completed_holds_for_retention
             expired_is_absent_or_tombstone release_forgets store_clock failure_is_not_permission
             bounds waiter_is_woken no_wakeup_is_lost hot_key_slows_no_other
             purge_spares_the_living works_behind_arc_dyn

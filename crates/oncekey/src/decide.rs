@@ -17,6 +17,9 @@
 
 use std::time::Duration;
 
+mod sweep;
+
+pub use self::sweep::{SHRINK_AFTER, Sweep, due, sweep, unknown_since};
 use crate::clock::Stamp;
 use crate::fingerprint::Relation;
 use crate::record::{
@@ -42,6 +45,9 @@ pub enum Write {
     Put(Box<Record>),
     /// Deletes the record, if there is one, and remembers the token as dead (C2).
     Release(LeaseToken),
+    /// Remembers the token as dead (C2), and stores the record, if one is given, in place of what
+    /// is there.
+    Bury(LeaseToken, Option<Box<Record>>),
 }
 
 /// A claim's answer, and what must be written before it is given.
@@ -120,6 +126,10 @@ pub fn claim(
         State::InProgress { lease_until } => {
             unknown(record, claim, (Why::LeaseEnded, *lease_until, *lease_until), arrived, at)
         }
+        // Its holder said nothing, and here it comes (C2): only the store was away.
+        state @ State::Unknown { .. } if record.token == claim.token && is_unsaid(state) => {
+            run(record, claim, record.attempt, at)
+        }
         State::Unknown { why, since, not_before, .. } => {
             unknown(record, claim, (*why, *since, *not_before), arrived, at)
         }
@@ -176,6 +186,8 @@ fn unknown(
     };
     match claim.on_unknown {
         _ if not_before > at.now => Decision::answer(told),
+        // A late copy of the claim whose holder gave up: one token is never two attempts.
+        _ if record.token == claim.token => Decision::answer(told),
         OnUnknown::Hold => Decision::answer(told),
         OnUnknown::Ask => run(record, claim, record.attempt, at),
         // The request was there while that run lasted: only a later one starts the next (C4).
@@ -276,6 +288,9 @@ pub fn end(
     how: Ending,
     at: Moment,
 ) -> Decision<Held> {
+    if let Ending::TakeBack { on_unknown } = how {
+        return take_back(found, lease, token, on_unknown, at);
+    }
     let Some(record) = held(found, lease) else {
         return not_held(found, lease, token, how);
     };
@@ -306,7 +321,64 @@ pub fn end(
             Decision::answer(ours(record, expires.since(at.now)))
         }
         (State::Retry { .. } | State::Completed { .. }, _) => lost(found),
+        // Decided above.
+        (_, Ending::TakeBack { .. }) => lost(found),
     }
+}
+
+/// Whether a run began and its holder has not said how it ended.
+fn is_unsaid(state: &State) -> bool {
+    match state {
+        State::InProgress { .. } => true,
+        State::Unknown { why, .. } => matches!(why, Why::LeaseEnded | Why::ProcessEnded),
+        State::Completed { .. } | State::Retry { .. } => false,
+    }
+}
+
+/// Decides about a claim whose answer never came. What it did not write itself is left alone,
+/// and it must find its token dead, however late it arrives (C2).
+fn take_back(
+    found: Option<&Record>,
+    lease: &Lease,
+    token: Token,
+    on_unknown: OnUnknown,
+    at: Moment,
+) -> Decision<Held> {
+    let undone = |attempt| Held::Ours { attempt, expires_in: Duration::ZERO };
+    if token == Token::Dead {
+        return Decision::answer(undone(lease.attempt));
+    }
+    let bury = |answer| Decision { answer, write: Write::Bury(lease.token, None) };
+    let Some(record) = held(found, lease) else {
+        let theirs = found.map(|record| Held::Lost { attempt: Some(record.attempt) });
+        return bury(theirs.unwrap_or(undone(lease.attempt)));
+    };
+    if !is_unsaid(&record.state) {
+        // Its answer did come: the run said how it ended.
+        return lost(found);
+    }
+    let state = match on_unknown {
+        // The first attempt follows no other, but for one that only asks and counts none.
+        OnUnknown::Hold | OnUnknown::TakeOver if record.attempt <= 1 => {
+            let write = Write::Release(record.token);
+            return Decision { answer: undone(record.attempt), write };
+        }
+        // It takes over no unknown record, so the run before had ended in `retry`.
+        OnUnknown::Hold => {
+            State::Retry { status: 0, at: at.now, expires: at.now.after(record.horizon) }
+        }
+        OnUnknown::Ask | OnUnknown::TakeOver => State::Unknown {
+            why: Why::Abandoned,
+            since: at.now,
+            not_before: at.now,
+            horizon: at.now.after(record.horizon),
+        },
+    };
+    // The attempt stays: a number that was given out is given out once. Nothing ran under the
+    // token, so nothing can come of it late.
+    let token = LeaseToken::NOBODY;
+    let left = Record { token, version: at.next, state, ..record.clone() };
+    Decision { answer: undone(left.attempt), write: Write::Bury(lease.token, Some(Box::new(left))) }
 }
 
 fn not_held(found: Option<&Record>, lease: &Lease, token: Token, how: Ending) -> Decision<Held> {

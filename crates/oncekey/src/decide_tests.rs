@@ -11,6 +11,8 @@ mod holder;
 mod people;
 #[path = "decide_tests/sequences_tests.rs"]
 mod sequences;
+#[path = "decide_tests/sweep_tests.rs"]
+mod sweeping;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -112,6 +114,17 @@ impl There {
     /// Somebody began and nobody said how it ended, in time or late.
     fn is_open(self) -> bool {
         matches!(self, Self::Held | Self::Lapsed | Self::Unknown(_) | Self::Closed(_))
+    }
+
+    /// Its holder said how the run ended, and it was no outcome.
+    fn is_said(self) -> bool {
+        match self {
+            Self::Retry | Self::RetryAndGone => true,
+            Self::Unknown(why) | Self::Closed(why) => {
+                !matches!(why, Why::LeaseEnded | Why::ProcessEnded)
+            }
+            _ => false,
+        }
     }
 
     fn is_completed(self) -> bool {
@@ -247,10 +260,16 @@ impl Case {
     /// Meets a run that nobody knows the end of.
     fn meets_unknown(self) -> bool {
         match self.there {
-            There::Unknown(_) | There::Closed(_) => self.admitted(),
+            There::Unknown(_) | There::Closed(_) => self.admitted() && !self.by_holder,
             There::Lapsed => self.admitted() && !self.by_holder,
             _ => false,
         }
+    }
+
+    /// Meets its own run, which is unknown.
+    fn meets_own_unknown(self) -> bool {
+        let unknown = matches!(self.there, There::Unknown(_) | There::Closed(_));
+        unknown && self.admitted() && self.by_holder
     }
 
     /// What an unknown record tells of itself.
@@ -330,6 +349,16 @@ const ROWS: &[Row] = &[
             case.admitted() && held && case.by_holder
         },
         then: |_| Expected::Given(ATTEMPT),
+    },
+    Row {
+        rule: "C2, B44: a claim finds itself, also when the store was opened again meanwhile",
+        when: |case| case.meets_own_unknown() && !case.there.is_said(),
+        then: |_| Expected::Given(ATTEMPT),
+    },
+    Row {
+        rule: "C2, B59: a token that gave up takes nothing over: it is never two attempts",
+        when: |case| case.meets_own_unknown() && case.there.is_said(),
+        then: |case| Expected::Told(case.told_unknown()),
     },
     Row {
         rule: "C4: what somebody else holds is told as in progress",

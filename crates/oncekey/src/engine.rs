@@ -7,13 +7,14 @@
 //!    dropped, by a panic or otherwise, is abandoned: unknown, never failed.
 //! 3. **Leases are renewed** by one keeper task an engine, at a third of their length, until
 //!    `max_run`; then the work is told, not killed (L1). A renewal that fails is tried again; only
-//!    [`Held::Lost`] means loss (L5).
+//!    [`Held::Lost`] means loss (L5), and that is told at once ([`Run::lost`]).
 //! 4. **Waiters** are bounded, woken by the store, leave without a trace, and run the work
 //!    themselves only after a release (C4).
 //! 5. **A claim whose answer never came** is taken back under its token until that is answered
 //!    (C2).
 //! 6. **An ending that cannot be stored** keeps being tried in the background, within a bound of
-//!    memory (O6).
+//!    memory (O6). Where the store has no room for the whole outcome, what must not be lost of it
+//!    is kept (X5).
 //!
 //! The engine knows no HTTP: an outcome is bytes to it.
 
@@ -37,7 +38,7 @@ mod run;
 
 use keeper::Keeper;
 use lobby::Lobby;
-pub use run::{Run, RunEnded};
+pub use run::{Lessen, Run, RunEnded};
 
 /// Runs operations once over a store. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
@@ -202,6 +203,12 @@ impl Engine {
         &self.0.store
     }
 
+    /// Bytes of endings that wait for the store, at most [`Limits::unstored_bytes`] (O6).
+    #[must_use]
+    pub fn unstored_bytes(&self) -> usize {
+        self.0.unstored.bytes()
+    }
+
     /// Runs `work` in a task of its own, which a graceful stop waits for.
     ///
     /// The current tracing span does not follow by itself; use `in_current_span`.
@@ -236,6 +243,12 @@ impl Engine {
             self.0.observer.note(Event::Claimed(result, took));
         }
         begun
+    }
+
+    /// Tells the observer what a face has seen.
+    #[cfg(feature = "http")]
+    pub(crate) fn note(&self, event: Event) {
+        self.0.observer.note(event);
     }
 
     async fn claim(
@@ -297,11 +310,12 @@ impl Engine {
     /// whose answer is missing is released (C2).
     async fn ask(&self, claim: &mut Claim, arrived: Stamp) -> Result<Claimed, StoreError> {
         claim.age = self.0.clock.now().since(arrived);
-        let mut guard = Unanswered { engine: self, ending: Some(take_back(claim)) };
+        let lease = Lease { id: claim.id, token: claim.token, attempt: 0 };
+        let mut guard = Unanswered { engine: self, claim: Some((lease, claim.on_unknown)) };
         let answer = self.0.store.claim(claim).await;
         match &answer {
-            Ok(_) => guard.ending = None,
-            Err(error) if wrote_nothing(error) => guard.ending = None,
+            Ok(_) => guard.claim = None,
+            Err(error) if wrote_nothing(error) => guard.claim = None,
             // Dropping the guard takes the claim back.
             Err(_) => {}
         }
@@ -382,15 +396,19 @@ impl Engine {
     }
 
     /// Takes back a claim whose answer is missing, again and again until the store answers (C2).
-    fn take_back(&self, (lease, how): (Lease, Ending)) {
+    fn take_back(&self, lease: Lease, on_unknown: OnUnknown) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shared = Arc::clone(&self.0);
         // Bounded like all that waits for the store; beyond, the lease's end must do.
         let Some(room) = shared.unstored.take(0, shared.limits.unstored_bytes) else { return };
+        let how = Ending::TakeBack { on_unknown };
         let tries = async move {
             let mut pause = FIRST_PAUSE;
             while let Err(error) = shared.store.end(&lease, how).await {
                 tracing::warn!(record = %lease.id, %error, "an unanswered claim stands");
+                if run::is_final(&error) {
+                    break;
+                }
                 shared.clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -412,28 +430,15 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// Takes the claim back when dropped before its answer came.
 struct Unanswered<'a> {
     engine: &'a Engine,
-    ending: Option<(Lease, Ending)>,
+    claim: Option<(Lease, OnUnknown)>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(ending) = self.ending.take() {
-            self.engine.take_back(ending);
+        if let Some((lease, on_unknown)) = self.claim.take() {
+            self.engine.take_back(lease, on_unknown);
         }
     }
-}
-
-/// How a claim is taken back. Nothing ran under it, so it is released, unless it may have taken
-/// over an unknown record: that one must stay unknown (U4).
-fn take_back(claim: &Claim) -> (Lease, Ending) {
-    let lease = Lease { id: claim.id, token: claim.token, attempt: 0 };
-    let how = match claim.on_unknown {
-        OnUnknown::Hold => Ending::Release,
-        OnUnknown::Ask | OnUnknown::TakeOver => {
-            Ending::Unknown { why: Why::Abandoned, after: Duration::ZERO }
-        }
-    };
-    (lease, how)
 }
 
 /// Whether the store is sure that nothing was written.

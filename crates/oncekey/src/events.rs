@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::Why;
+use crate::clock::{Skew, Stamp};
+use crate::record::{Record, Why};
 
 /// How a claim was answered, as a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,6 +107,8 @@ pub enum Event {
     RunEnded(RunEnd, Duration),
     /// A run ended unknown, and this is why.
     BecameUnknown(Why),
+    /// An outcome was made smaller, for there was no room for the whole (X5).
+    OutcomeLessened,
     /// A stale token was told so (L3).
     LeaseLost,
     /// A request waits for another's run.
@@ -114,6 +117,12 @@ pub enum Event {
     WaitEnded,
     /// A store wrote this many operations in one batch.
     StoreBatch(usize),
+    /// An unknown request reached its horizon and was deleted: its key is new (U3).
+    UnknownEnded,
+    /// The wall clock is this far from a store's clock: stepped, or back in step (L4).
+    WallClock(Skew),
+    /// A request was refused because its body found no room (X6).
+    Overloaded,
 }
 
 /// Told of every [`Event`]; counts it and returns at once.
@@ -134,6 +143,20 @@ impl Observer for Nobody {
 #[must_use]
 pub fn nobody() -> Arc<dyn Observer> {
     Arc::new(Nobody)
+}
+
+/// Tells that an unknown request reached its horizon and goes (U3). Called before the deletion is
+/// written, so that none goes unsaid: a store that fails between says it again.
+pub(crate) fn horizon_reached(observer: &dyn Observer, record: &Record, now: Stamp) {
+    let since = crate::decide::unknown_since(record).unwrap_or_default();
+    tracing::warn!(
+        record = %record.id,
+        attempt = record.attempt,
+        unknown_since = since.as_micros() / 1_000_000,
+        unknown_for_seconds = now.since(since).as_secs(),
+        "nobody ever told how this request ended, and its horizon is over: its key is new"
+    );
+    observer.note(Event::UnknownEnded);
 }
 
 /// Logs that a record and a claim were fingerprinted by different recipes (F1): the configuration

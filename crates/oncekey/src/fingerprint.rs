@@ -234,6 +234,13 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
+    /// Whether it keeps what it takes in: then the body is better given to it in one piece, at the
+    /// end, than held twice while it arrives.
+    #[cfg(feature = "http")]
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// Takes in the next bytes.
     pub fn chunk(&mut self, bytes: &[u8]) {
         self.raw.update(bytes);

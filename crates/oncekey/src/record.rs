@@ -151,7 +151,8 @@ impl RandomPool {
 pub struct LeaseToken([u8; 16]);
 
 impl LeaseToken {
-    /// A token that nobody holds: what a record bears after a person changed it.
+    /// A token that nobody holds: what a record bears after a person changed it, or after a claim
+    /// was taken back.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A fresh random token.

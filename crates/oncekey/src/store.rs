@@ -14,7 +14,8 @@
 //! 6. **The store's clock decides** (L4). Only durations cross this trait.
 //! 7. **No key slows another** (C6). A conflict is a success of the call.
 //! 8. **The living are spared** (T1, U4). A record in progress or unknown is never expired, evicted
-//!    or purged.
+//!    or purged, but for an unknown request beyond its horizon (U3): a purge deletes it and logs
+//!    that it did. No claim does, however late the purge comes.
 //!
 //! Expected answers are values; only trouble is a [`StoreError`]. What may be written is decided
 //! by [`decide`](crate::decide) alone: a backend reads what is there, asks, and writes the answer
@@ -39,6 +40,7 @@ pub mod embedded;
 pub mod memory;
 pub(crate) mod recipe;
 mod waiters;
+mod wall;
 
 #[cfg(feature = "embedded")]
 pub use embedded::EmbeddedStore;
@@ -47,6 +49,7 @@ pub use memory::MemoryStore;
 pub use bounds::MAX_OUTCOME;
 pub(crate) use dead::DeadTokens;
 pub(crate) use waiters::{Look, Waiters};
+pub(crate) use wall::WallWatch;
 
 /// A keyed record, guarded by a fenced lease, with one write-once outcome.
 ///
@@ -67,6 +70,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Writes the outcome, once, and starts its retention. Durable when it returns, where the
     /// store is durable at all. Works after the lease's end too, while the token is the record's.
+    ///
+    /// A store that is short of room may refuse a large outcome as [`StoreErrorKind::Full`], for
+    /// the caller to keep less of it; one of 68 KiB or less is never refused so (X5).
     async fn complete(
         &self,
         lease: &Lease,
@@ -89,7 +95,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads without claiming. A record whose time is over reads as absent.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
 
-    /// Deletes up to `limit` expired records and says how many it deleted.
+    /// Deletes up to `limit` records that time has ended, and says about how many it deleted: zero
+    /// once none is left. Takes the memo of requests that have been unknown for long, too. What
+    /// [`decide::sweep`](crate::decide::sweep) says of each record is done, and claims go on
+    /// meanwhile (T3). Deletes nothing while the wall clock has stepped away from the store's (L4).
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -155,14 +164,16 @@ pub struct Claim {
     pub token: LeaseToken,
     /// How long the lease lasts without renewal.
     pub lease: Duration,
-    /// How long the record is kept at least once it is unknown (U3).
+    /// How long the record is kept at least, from the moment it became unknown (U3).
     pub horizon: Duration,
     /// What to do about an unknown record.
     pub on_unknown: OnUnknown,
     /// How long ago the request arrived. A run that ended since then, in `retry` or unknown, is
     /// not started again by this claim (C4): the request was there while it ran.
     pub age: Duration,
-    /// What recovery needs to know about the work, at most [`Record::MAX_MEMO`] bytes.
+    /// What recovery needs to know about the work, at most [`Record::MAX_MEMO`] bytes. That of a
+    /// request goes once it has been unknown for
+    /// [`SHRINK_AFTER`](crate::decide::SHRINK_AFTER).
     pub memo: Bytes,
 }
 
@@ -259,6 +270,14 @@ pub enum Ending {
         why: Why,
         /// How long it may not be taken over.
         after: Duration,
+    },
+    /// The answer to the claim never came, so nothing ran under it, and it must come to nothing
+    /// later either (C2). A first claim leaves nothing. One that may have followed another run
+    /// leaves that run's fingerprint, principal and attempt: in `retry`, kept as long as an unknown
+    /// run would be, or unknown where it may have taken over an unknown one (U4).
+    TakeBack {
+        /// What the claim would have done about an unknown record.
+        on_unknown: OnUnknown,
     },
 }
 
@@ -374,7 +393,7 @@ pub enum StoreErrorKind {
     Unavailable,
     /// No answer came in time: what happened is not known.
     Timeout,
-    /// It takes no new records (X5).
+    /// It takes no new records, or not so large an outcome (X5). Nothing was written.
     Full,
     /// The record is there and cannot be read (X3).
     Unreadable,
@@ -416,7 +435,7 @@ impl fmt::Display for StoreError {
         f.write_str(match self.kind {
             StoreErrorKind::Unavailable => "the store cannot be reached",
             StoreErrorKind::Timeout => "the store did not answer in time",
-            StoreErrorKind::Full => "the store takes no new records",
+            StoreErrorKind::Full => "the store is full",
             StoreErrorKind::Unreadable => "the record cannot be read",
             StoreErrorKind::OutOfBounds => "the value is beyond what the store takes",
         })

@@ -10,6 +10,8 @@ mod rules;
 #[path = "tidy/source.rs"]
 mod source;
 
+use std::collections::HashSet;
+
 use rules::Finding;
 use source::{Source, blanked, repository, root};
 
@@ -218,6 +220,29 @@ fn documents_link_to_what_is_there() {
     holds(dead);
     let text = "[a](Cargo.toml) [b](https://example.org/x)\n[c](no/such/file.md#part) [d](#here)\n";
     assert_eq!(seen(dead, "README.md", text), [2]);
+}
+
+#[test]
+fn documents_name_tests_that_are_there() {
+    let tests: HashSet<String> = repository()
+        .iter()
+        .flat_map(|source| source.functions().into_iter().map(|function| function.name))
+        .collect();
+    let missing = |source: &Source| {
+        let mut named = rules::tests_named(source);
+        named.retain(|(_, name)| !tests.contains(name));
+        named
+    };
+    let broken: Vec<String> = repository()
+        .iter()
+        .flat_map(|source| missing(source).into_iter().map(|found| (source.path.clone(), found)))
+        .map(|(path, (line, name))| format!("{path}:{line}: there is no test {name}"))
+        .collect();
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+    let text = "`k4_keys_differ_by_case` `max_entries`\n`x9_no_such_test_is_there`\n";
+    let found: Vec<usize> =
+        missing(&Source::new("docs/a.md", text)).into_iter().map(|f| f.0).collect();
+    assert_eq!(found, [2]);
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn sections(config: &Config, page: &mut Page) {
     page.field("header_timeout", &server.header_timeout);
     page.field("body_timeout", &server.body_timeout);
     page.field("max_header_bytes", &Size(server.max_header_bytes));
+    page.field("max_request_buffers", &Size(server.max_request_buffers));
     page.field("drain_delay", &Delay(server.drain_delay));
     page.field("drain_timeout", &server.drain_timeout);
 
@@ -85,6 +86,12 @@ fn sections(config: &Config, page: &mut Page) {
     page.field("kind", &config.store.kind);
     page.field("path", &StorePath(config.store.path.clone()));
     page.field("max_entries", &config.store.max_entries);
+    if let Some(bytes) = config.store.max_bytes {
+        page.field("max_bytes", &Size(bytes));
+    }
+    if let Some(bytes) = config.store.reserve {
+        page.field("reserve", &Size(bytes));
+    }
 
     page.section("[tenant]");
     page.field("from", &config.tenant.from);

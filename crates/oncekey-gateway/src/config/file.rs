@@ -65,6 +65,9 @@ pub(crate) struct ServerFile {
     pub(crate) body_timeout: Field<Duration>,
     /// The largest request head. Default: 64KiB.
     pub(crate) max_header_bytes: Field<Size>,
+    /// What the bodies of keyed requests take in memory together, half of it for those of up to
+    /// 8KiB. Default: 256MiB.
+    pub(crate) max_request_buffers: Field<Size>,
     /// How long readiness fails before new work is refused at a stop. Default: 0s.
     pub(crate) drain_delay: Field<Delay>,
     /// How long running work is waited for at a stop. Default: 25s.
@@ -106,6 +109,12 @@ pub(crate) struct StoreFile {
     /// Records held in memory above which new claims are refused: all those of the memory store,
     /// those in progress and unknown of the embedded one. Default: 1000000.
     pub(crate) max_entries: Field<u64>,
+    /// Bytes above which new claims are refused: of the data folder, or of the memory of the memory
+    /// store. Default: no bound but the disk, or 1GiB of memory.
+    pub(crate) max_bytes: Field<Size>,
+    /// Free bytes of the disk to keep for running work; below them new claims are refused. Default:
+    /// 256MiB, or 5 % of a disk of which that is less.
+    pub(crate) reserve: Field<Size>,
 }
 
 /// Whose key it is.

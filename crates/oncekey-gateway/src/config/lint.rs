@@ -16,13 +16,16 @@ use super::field::Choice;
 use super::file::{ConfigFile, RouteFile, SettingsFile};
 use super::names::{KeySource, is_own, is_tracing};
 use super::path::Match;
-use super::quantity::duration_text;
+use super::quantity::{Size, duration_text, size_text};
 use super::sections::{StoreKind, TenantFrom};
 use super::settings::{
     FingerprintMode, InProgress, Keep, KeyedMethod, MaxKeyAge, Mode, OnUnknown, Profile,
     SAYS_UNKNOWN, Settings, StatusKey,
 };
 use super::source::Span;
+
+/// Less than this an idle data folder may take: its journals are made in advance.
+const LEAST_FOLDER: u64 = 256 * Size::MIB;
 
 /// The tables that a route's settings come from, nearest first.
 pub(crate) struct Layers<'a> {
@@ -110,19 +113,34 @@ pub(crate) fn sections(file: &ConfigFile, config: &Config, report: &mut Report) 
         let fault = Fault::new("no upstream is named").hint("`serve` will need --upstream URL");
         report.note(None, fault);
     }
-    if config.store.kind == StoreKind::Memory {
-        let message = "the memory store forgets every key at a restart";
-        risk(report, file.store.kind.span(), message, "use \"embedded\" where a repeat would hurt");
-        if let Some(span) = file.store.path.span() {
-            risk(report, Some(span), "the memory store uses no folder", "remove `path`");
-        }
-    }
+    store(file, config, report);
     if config.cors.origins.len() > 1 && config.cors.origins.iter().any(|origin| origin == "*") {
         let hint = "leave \"*\" alone, or remove it";
         contradiction(report, file.cors.origins.span(), "`*` already is every origin", hint);
     }
     tenant(file, config, report);
     principal(file, config, report);
+}
+
+fn store(file: &ConfigFile, config: &Config, report: &mut Report) {
+    if config.store.kind == StoreKind::Memory {
+        let message = "the memory store forgets every key at a restart";
+        risk(report, file.store.kind.span(), message, "use \"embedded\" where a repeat would hurt");
+        if let Some(span) = file.store.path.span() {
+            risk(report, Some(span), "the memory store uses no folder", "remove `path`");
+        }
+        if let Some(span) = file.store.reserve.span() {
+            risk(report, Some(span), "the memory store uses no disk", "remove `reserve`");
+        }
+    }
+    if let Some(bytes) = config.store.max_bytes
+        && config.store.kind == StoreKind::Embedded
+        && bytes < LEAST_FOLDER
+    {
+        let message = format!("max_bytes ({}) is what an idle folder takes", size_text(bytes));
+        let hint = format!("at least \"{}\"", size_text(LEAST_FOLDER));
+        contradiction(report, file.store.max_bytes.span(), message, &hint);
+    }
 }
 
 fn tenant(file: &ConfigFile, config: &Config, report: &mut Report) {
@@ -252,6 +270,12 @@ pub(crate) fn settings(
 ) {
     if settings.mode == Mode::Off {
         return;
+    }
+    if settings.max_request_body > config.server.max_request_buffers / 2 {
+        let span = layers.of(|table| table.max_request_body.span());
+        let message = "max_request_body is more than half of max_request_buffers";
+        let hint = "a body that large never finds room: raise [server] max_request_buffers";
+        contradiction(report, span, message, hint);
     }
     keys(layers, settings, config, report);
     fingerprint(layers, settings, report);

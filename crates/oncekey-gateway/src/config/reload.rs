@@ -70,6 +70,8 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
     note(moved, "[store] kind or path".into(), Effect::KeysBecomeNew);
     let bound = old.store.max_entries != new.store.max_entries;
     note(bound, "[store] max_entries".into(), Effect::None);
+    let room = old.store.max_bytes != new.store.max_bytes || old.store.reserve != new.store.reserve;
+    note(room, "[store] max_bytes or reserve".into(), Effect::None);
 
     compare(&old.defaults, &new.defaults, "[defaults]", &mut note);
     // A route that comes or goes hands its requests to another one, or to the defaults: what counts
@@ -86,7 +88,8 @@ pub(crate) fn refusal(old: &Config, new: &Config) -> Option<ReloadRefusal> {
 pub(crate) fn at_next_start(old: &Config, new: &Config) -> Vec<&'static str> {
     let (before, after) = (&old.server, &new.server);
     let heads = before.header_timeout != after.header_timeout
-        || before.max_header_bytes != after.max_header_bytes;
+        || before.max_header_bytes != after.max_header_bytes
+        || before.max_request_buffers != after.max_request_buffers;
     let changed = [
         (heads, "[server]"),
         (old.upstream != new.upstream, "[upstream]"),

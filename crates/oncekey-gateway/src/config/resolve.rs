@@ -69,6 +69,8 @@ fn server(file: &ServerFile, report: &mut Report) -> Server {
     file.body_timeout.set_within(MS..=HOUR, &mut server.body_timeout, report);
     // Below 8 KiB the HTTP parser has no room to work in.
     size(&file.max_header_bytes, 8 * Size::KIB, Size::MIB, &mut server.max_header_bytes, report);
+    let buffers = &mut server.max_request_buffers;
+    size(&file.max_request_buffers, 16 * Size::KIB, Size::TIB, buffers, report);
     let mut delay = Delay(server.drain_delay);
     file.drain_delay.set_within(Delay(Duration::ZERO)..=Delay(HOUR), &mut delay, report);
     server.drain_delay = delay.0;
@@ -96,7 +98,16 @@ fn store(file: &ConfigFile, report: &mut Report) -> Store {
         store.path = path;
     }
     file.max_entries.set_within(1..=1 << 40, &mut store.max_entries, report);
+    store.max_bytes = some_size(&file.max_bytes, Size::MIB, report);
+    store.reserve = some_size(&file.reserve, 1, report);
     store
+}
+
+/// A size without a default of its own.
+fn some_size(field: &Field<Size>, least: u64, report: &mut Report) -> Option<u64> {
+    let mut bytes = 0;
+    size(field, least, 1024 * Size::TIB, &mut bytes, report);
+    (bytes > 0).then_some(bytes)
 }
 
 fn size(field: &Field<Size>, least: u64, most: u64, target: &mut u64, report: &mut Report) {

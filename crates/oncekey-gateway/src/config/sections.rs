@@ -25,6 +25,8 @@ pub struct Server {
     pub body_timeout: Duration,
     /// The largest request head, in bytes.
     pub max_header_bytes: u64,
+    /// What the bodies of keyed requests take in memory together, in bytes (X6).
+    pub max_request_buffers: u64,
     /// How long readiness fails before new work is refused (U5); may be zero.
     pub drain_delay: Duration,
     /// How long running work is waited for (U5).
@@ -38,6 +40,7 @@ impl Default for Server {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             max_header_bytes: 64 * Size::KIB,
+            max_request_buffers: 256 * Size::MIB,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(25),
         }
@@ -125,6 +128,12 @@ pub struct Store {
     /// Records held in memory above which new claims are refused (X5): all those of the memory
     /// store, those in progress and unknown of the embedded one.
     pub max_entries: u64,
+    /// Bytes above which new claims are refused (X5): of the data folder, or of the memory that
+    /// the memory store takes. None: no bound but the disk, or 1 GiB of memory.
+    pub max_bytes: Option<u64>,
+    /// Free bytes of the disk to keep for running work (X5). None: 256 MiB, or 5 % of a disk of
+    /// which that is less.
+    pub reserve: Option<u64>,
 }
 
 impl Default for Store {
@@ -133,6 +142,8 @@ impl Default for Store {
             kind: StoreKind::Embedded,
             path: PathBuf::from("./oncekey-data"),
             max_entries: 1_000_000,
+            max_bytes: None,
+            reserve: None,
         }
     }
 }

@@ -10,9 +10,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+use super::heads::{Answering, Heads, Progress};
 use super::{BoxError, Peer, Settings};
 
 /// What an HTTP/2 client says first. No HTTP/1 method begins with `PRI` (RFC 9113, 3.4).
@@ -28,8 +30,19 @@ const LAST_LOOK: Duration = Duration::from_millis(320);
 /// Streams of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
+/// HTTP/2 connections at a time: each may have far more under way than one of HTTP/1.1.
+const HTTP2_CONNECTIONS: usize = 1024;
+
+/// What an HTTP/2 client may send ahead of being read, on one stream and on all of a connection:
+/// the least that the protocol lets a server grant (RFC 9113, 6.9.2), since a client may fill it
+/// and nothing of it shows before it is read.
+const WINDOW: u32 = 65_535;
+
+/// How much of an answer waits in memory for a client of HTTP/2 that does not read, by stream.
+const UNREAD: usize = 16 * 1024;
+
 /// How much of a body is read at once at most, and how much of an answer waits in memory.
-const READ_AT_ONCE: usize = 128 * 1024;
+const READ_AT_ONCE: usize = 64 * 1024;
 
 /// An HTTP/2 client that stays silent so long is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -40,6 +53,8 @@ pub(super) struct Codecs {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     head_timeout: Duration,
+    http2_room: Semaphore,
+    heads: Heads,
 }
 
 impl Codecs {
@@ -56,10 +71,14 @@ impl Codecs {
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(head_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(STREAMS)
-            .max_send_buf_size(64 * 1024)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_send_buf_size(UNREAD)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(settings.head_timeout);
-        Self { http1, http2, head_timeout: settings.head_timeout }
+        let http2_room = Semaphore::new(HTTP2_CONNECTIONS);
+        let heads = Heads::new(head_bytes);
+        Self { http1, http2, head_timeout: settings.head_timeout, http2_room, heads }
     }
 }
 
@@ -85,12 +104,13 @@ pub(super) async fn serve<S, B>(
         () = stop.cancelled() => return,
     };
     let Ok(Some(version)) = first else { return };
-    let io = TokioIo::new(stream);
-    let service = Entry { service, peer };
     // The stop is looked at first, so that an answer which comes at the same moment already says
     // that its connection closes.
     let ended = match version {
         Version::Http1 => {
+            let (stream, progress) = codecs.heads.watch(stream);
+            let io = TokioIo::new(stream);
+            let service = Entry { service, peer, progress };
             let connection = codecs.http1.serve_connection(io, service).with_upgrades();
             let mut connection = pin!(connection);
             tokio::select! {
@@ -103,6 +123,11 @@ pub(super) async fn serve<S, B>(
             }
         }
         Version::Http2 => {
+            let Ok(_room) = codecs.http2_room.try_acquire() else { return };
+            let io = TokioIo::new(stream);
+            // Its streams are no part of one head.
+            let (_, progress) = codecs.heads.watch(());
+            let service = Entry { service, peer, progress };
             // Boxed, so that the many connections of the other version do not carry its size.
             let mut connection = Box::pin(codecs.http2.serve_connection(io, service));
             tokio::select! {
@@ -151,18 +176,19 @@ async fn version(stream: &TcpStream) -> Option<Version> {
 struct Entry<S> {
     service: S,
     peer: Peer,
+    progress: Progress,
 }
 
-impl<S> hyper::service::Service<Request<Incoming>> for Entry<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for Entry<S>
 where
-    S: Service<Request<Incoming>> + Clone,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Answering<S::Future>;
 
-    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
-        self.service.clone().call(request)
+        self.progress.answering(self.service.clone().call(request))
     }
 }

@@ -208,7 +208,10 @@ async fn attempt(
     let head = limits.in_time(&line, held.sender().try_send_request(request));
     let answered = limits.unless_cancelled(Sent::Perhaps, head).await;
     match answered.and_then(|in_time| in_time).map_err(Failed::Over)? {
-        Ok(response) => Ok((response, held)),
+        Ok(response) => {
+            line.answered();
+            Ok((response, held))
+        }
         Err(mut failure) => {
             if let Some(request) = failure.take_message() {
                 return Err(Failed::Unsent(Box::new(request), failure.into_error()));

@@ -2,14 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::pool::{Held, Pool};
 use super::socket::Socket;
 use super::{Address, Bounds, Host};
+
+/// Fields in an answer's head at most. Their names and values have a bound of their own.
+const HEADERS: usize = 256;
 
 /// Why no connection could be made. Whatever it is, nothing was sent.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +33,15 @@ pub(crate) struct Connector {
     address: Address,
     bounds: Bounds,
     codec: http1::Builder,
+    open: Arc<Semaphore>,
 }
 
 impl Connector {
     pub(crate) fn new(address: Address, bounds: Bounds) -> Self {
         let mut codec = http1::Builder::new();
-        codec.max_buf_size(bounds.head.max(8 * 1024));
-        Self { address, bounds, codec }
+        codec.max_buf_size(bounds.head.max(8 * 1024)).max_headers(HEADERS);
+        let open = Arc::new(Semaphore::new(bounds.open.min(Semaphore::MAX_PERMITS)));
+        Self { address, bounds, codec, open }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -43,7 +50,7 @@ impl Connector {
 
     /// A fresh connection, driven by a task of its own until either side closes it.
     pub(crate) async fn connect(&self, pool: &Pool) -> Result<Held, ConnectError> {
-        let stream = tokio::time::timeout(self.bounds.connect, self.dial())
+        let (room, stream) = tokio::time::timeout(self.bounds.connect, self.find_room())
             .await
             .map_err(|_| ConnectError::Timeout)??;
         stream.set_nodelay(true)?;
@@ -52,8 +59,15 @@ impl Connector {
         tokio::spawn(async move {
             // Whoever waits for the answer gets the error; here it would be told twice.
             let _ = connection.with_upgrades().await;
+            drop(room);
         });
         Ok(Held::new(sender, line, pool.clone(), self.bounds.idle))
+    }
+
+    /// A connection, once there is room for one more.
+    async fn find_room(&self) -> io::Result<(OwnedSemaphorePermit, TcpStream)> {
+        let room = Arc::clone(&self.open).acquire_owned().await.map_err(io::Error::other)?;
+        Ok((room, self.dial().await?))
     }
 
     async fn dial(&self) -> io::Result<TcpStream> {

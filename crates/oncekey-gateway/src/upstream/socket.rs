@@ -9,23 +9,33 @@
 //! healthy idle connection has nothing to read; an end of stream, an error or bytes that nobody
 //! asked for mean that it is over. The HTTP codec reads before it writes, so it is told "end of
 //! stream" while the request is still whole in its hands and can be given back.
+//!
+//! The bound: before the head of an answer an application may say "not yet" as often as it likes,
+//! and the codec reads on without letting anybody else have a turn. So what may come before the
+//! head has been seen has a bound; beyond it the connection is over.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+/// How much is read before the owner has seen the head of an answer: far more than a head, what
+/// comes with it and a few interim answers take.
+const BEFORE_THE_HEAD: u64 = 1 << 20;
 
 /// What the owner of a connection sees of its socket.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     written: AtomicU64,
     look: AtomicBool,
+    /// Bytes read since the request began; `u64::MAX` once its answer's head was seen.
+    heard: AtomicU64,
 }
 
 impl Line {
@@ -37,6 +47,24 @@ impl Line {
     /// Has the socket looked at before its next use, which is the first one of a new request.
     pub(crate) fn expect_request(&self) {
         self.look.store(true, Ordering::Relaxed);
+        self.heard.store(0, Ordering::Relaxed);
+    }
+
+    /// The head of the answer was seen: what follows is its body.
+    pub(crate) fn answered(&self) {
+        self.heard.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Counts what was read; false where it is more than anybody says before an answer.
+    fn hears(&self, bytes: usize) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        if heard == u64::MAX {
+            return true;
+        }
+        let heard = heard.saturating_add(bytes as u64);
+        // Only the socket's own task counts, so nothing is lost between the two.
+        self.heard.store(heard, Ordering::Relaxed);
+        heard <= BEFORE_THE_HEAD
     }
 
     /// Whether a look is due. A load first: most polls need no write to the shared word.
@@ -82,7 +110,12 @@ impl AsyncRead for Socket {
         if self.line.look_is_due() && self.gone() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if !self.line.hears(buffer.filled().len() - before) {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The gateway is killed at any moment while requests run (U1, O5, X3).
 //!
 //! The workload knows what it sent and what it was told; the upstream counts effects. A kill comes
-//! at a moment drawn by lot: under load, during a graceful stop, and while the gateway starts again,
-//! once or twice in a row. After each round every key of it is asked again, and it must hold that
+//! at a moment drawn by lot: under load, during a graceful stop, and while the gateway starts
+//! again, once or twice in a row. After each round every key of it is asked again, and it must hold
+//! that
 //!
 //! 1. no key has two effects;
 //! 2. a key whose whole answer was seen replays the same bytes;

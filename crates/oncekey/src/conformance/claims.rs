@@ -146,6 +146,61 @@ pub async fn released_token_stays_dead(hands: Hands) -> Verdict {
     Ok(())
 }
 
+/// A claim that is taken back leaves what it found, and is dead however late it arrives: nothing of
+/// a first one, the run before of one that came after a retry, and an unknown run unknown.
+///
+/// # Errors
+/// [`Failure`] where the store breaks the rule.
+pub async fn taken_back_leaves_what_was(hands: Hands) -> Verdict {
+    let store = &hands.store;
+    for (name, place, on_unknown) in [
+        ("fresh", None, OnUnknown::Hold),
+        ("retry", Some(Place::Retry), OnUnknown::Hold),
+        ("unknown", Some(Place::Unknown), OnUnknown::TakeOver),
+    ] {
+        if let Some(place) = place {
+            let _ = hands.leave(name, place).await?;
+            hands.pass(1).await;
+        }
+        let claim = Claim { on_unknown, ..hands.claim(name) };
+        let lease = acquired(store.claim(&claim).await?)?;
+        let how = Ending::TakeBack { on_unknown };
+        for _ in 0..2 {
+            let ended = store.end(&lease, how).await?;
+            ensure!(ended, Held::Ours { .. }, "a claim is taken back, and again the same");
+        }
+        ensure!(store.claim(&claim).await?, Claimed::Lost, "a claim that was taken back is dead");
+        hands.pass(1).await;
+        let fingerprint = Fingerprint::from_parts(Recipe::from_number(1), [9; 32]);
+        let other = Claim { fingerprint, ..hands.claim(name) };
+        match place {
+            None => {
+                let next = acquired(store.claim(&other).await?)?;
+                ensure!(next.attempt, 1, "a first claim leaves nothing");
+            }
+            Some(Place::Unknown) => {
+                let told = store.claim(&hands.claim(name)).await?;
+                ensure!(told, Claimed::Unknown { .. }, "an unknown run stays unknown");
+            }
+            Some(_) => {
+                let told = store.claim(&other).await?;
+                ensure!(told, Claimed::Mismatch { .. }, "the fingerprint of the run before stays");
+                let next = hands.take(name).await?;
+                ensure!(next.attempt, attempt if attempt > 1, "and its attempt is counted on");
+            }
+        }
+    }
+    // One that meets somebody else's run leaves it alone, and is dead once that run is released.
+    let held = hands.take("theirs").await?;
+    let late = hands.claim("theirs");
+    let lease = Lease { id: late.id, token: late.token, attempt: 0 };
+    let how = Ending::TakeBack { on_unknown: OnUnknown::Hold };
+    ensure!(store.end(&lease, how).await?, Held::Lost { .. }, "theirs is not taken back");
+    ensure!(store.end(&held, Ending::Release).await?, Held::Ours { .. }, "they hold it still");
+    ensure!(store.claim(&late).await?, Claimed::Lost, "a claim that was taken back stays dead");
+    Ok(())
+}
+
 /// The principal is checked before the fingerprint, the fingerprint before the state, wherever
 /// the record stands; a fingerprint by another recipe counts as equal.
 ///

@@ -156,6 +156,13 @@ impl Hands {
         }
     }
 
+    /// Lets a time pass that is too long to sleep, where the clock can be told.
+    pub(super) async fn pass_if_told(&self, duration: Duration) {
+        if let Time::Told(clock) = &self.time {
+            clock.advance(duration);
+        }
+    }
+
     /// The tenant of all records of these hands.
     pub(super) fn tenant(&self) -> &str {
         &self.tenant

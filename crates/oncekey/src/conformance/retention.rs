@@ -1,11 +1,14 @@
-//! What stays, how long, and by whose clock (T1, T2, L4, U4).
+//! What stays, how long, and by whose clock (T1, T2, L4, U3, U4).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::hands::{Place, acquired, race};
-use super::{Hands, Verdict, ensure};
+use super::{Failure, Hands, Verdict, ensure};
+use crate::decide::SHRINK_AFTER;
 use crate::fingerprint::{Fingerprint, Recipe};
-use crate::record::{Outcome, Standing, Why};
+use crate::key::RecordId;
+use crate::record::{Kind, LeaseToken, Outcome, Principal, Standing, Why};
 use crate::store::{Claim, Claimed, Ending, Held, OnUnknown};
 
 /// More than any rule leaves.
@@ -49,6 +52,87 @@ pub async fn unknown_outlives_retention(hands: Hands) -> Verdict {
     }
     let late = store.complete(&second, &Outcome::new(&b"late"[..]), hands.keep(10)).await?;
     ensure!(late, Held::Ours { attempt: 2, .. }, "and its token still decides it");
+    Ok(())
+}
+
+/// An unknown request ends by a purge, after the horizon that began when it became unknown, and by
+/// nothing else: then its key is new and its token stale. What is no request never ends so.
+///
+/// # Errors
+/// [`Failure`](super::Failure) where the store breaks the rule.
+pub async fn unknown_ends_after_its_horizon(hands: Hands) -> Verdict {
+    let store = &hands.store;
+    let short = |name| Claim { horizon: hands.units(20), ..hands.claim(name) };
+    let event = {
+        let claim = short("event");
+        let id = RecordId::derive(Kind::Event, &claim.scope, &claim.key);
+        Claim { id, kind: Kind::Event, ..claim }
+    };
+    let said = acquired(store.claim(&short("said")).await?)?;
+    let happened = acquired(store.claim(&event).await?)?;
+    for lease in [&said, &happened] {
+        let how = Ending::Unknown { why: Why::Abandoned, after: Duration::ZERO };
+        ensure!(store.end(lease, how).await?, Held::Ours { .. }, "the holder abandons");
+    }
+    let _ = acquired(store.claim(&short("silent")).await?)?;
+    let again = |claim: &Claim| Claim { token: LeaseToken::random(), ..claim.clone() };
+    hands.pass(11).await;
+    store.purge_expired(ALL).await?;
+    for claim in [&short("said"), &short("silent"), &event] {
+        let told = store.claim(&again(claim)).await?;
+        ensure!(told, Claimed::Unknown { .. }, "an unknown record is kept for its horizon");
+    }
+    hands.pass(10).await;
+    let told = store.claim(&short("said")).await?;
+    ensure!(told, Claimed::Unknown { .. }, "no claim ends an unknown record, however old it is");
+    store.purge_expired(ALL).await?;
+    let lease = acquired(store.claim(&short("said")).await?)?;
+    ensure!(lease.attempt, 1, "beyond its horizon a purge ends it, and its key is new");
+    let late = store.complete(&said, &Outcome::default(), hands.keep(10)).await?;
+    ensure!(late, Held::Lost { .. }, "the token of a record that ended is stale");
+    let told = store.claim(&short("silent")).await?;
+    ensure!(told, Claimed::Unknown { .. }, "the horizon counts from the lease's end");
+    hands.pass(10).await;
+    store.purge_expired(ALL).await?;
+    let lease = acquired(store.claim(&short("silent")).await?)?;
+    ensure!(lease.attempt, 1, "and ends what nobody said anything about");
+    let told = store.claim(&again(&event)).await?;
+    ensure!(told, Claimed::Unknown { .. }, "only requests end by their horizon");
+    Ok(())
+}
+
+/// An unknown request that has shrunk is told as before, and its token still decides it. Only time
+/// that is told passes for long enough; else the rule asks the same of one that has not shrunk.
+///
+/// # Errors
+/// [`Failure`](super::Failure) where the store breaks the rule.
+pub async fn shrunk_unknown_is_told(hands: Hands) -> Verdict {
+    let store = &hands.store;
+    let lease = hands.leave("shrunk", Place::Unknown).await?;
+    let seen = match store.claim(&hands.claim("shrunk")).await? {
+        Claimed::Unknown { version, .. } => version,
+        other => return Err(Failure::broken("an unknown record is told", &other)),
+    };
+    hands.pass_if_told(SHRINK_AFTER).await;
+    for _ in 0..2 {
+        store.purge_expired(ALL).await?;
+    }
+    let told = store.claim(&hands.claim("shrunk")).await?;
+    ensure!(
+        told,
+        Claimed::Unknown { version, attempt: 1, why: Why::Abandoned, .. } if version == seen,
+        "an unknown record that shrunk is told as it was, at the version it had"
+    );
+    let other = Fingerprint::from_parts(Recipe::from_number(1), [2; 32]);
+    let told = store.claim(&Claim { fingerprint: other, ..hands.claim("shrunk") }).await?;
+    ensure!(told, Claimed::Mismatch { first: Standing::Unknown }, "it keeps the fingerprint");
+    let stranger = Principal::named("mallory");
+    let told = store.claim(&Claim { principal: stranger, ..hands.claim("shrunk") }).await?;
+    ensure!(told, Claimed::OtherPrincipal, "it keeps the principal");
+    let late = store.complete(&lease, &Outcome::new(&b"late"[..]), hands.keep(10)).await?;
+    ensure!(late, Held::Ours { attempt: 1, .. }, "its token still decides it");
+    let told = store.claim(&hands.claim("shrunk")).await?;
+    ensure!(told, Claimed::Completed { outcome, .. } if outcome.bytes() == "late", "for good");
     Ok(())
 }
 

@@ -148,7 +148,7 @@ fn ended(how: Ending) -> (State, Duration) {
             let (since, not_before, horizon) = (now(), ahead(3), now().after(HORIZON));
             (State::Unknown { why, since, not_before, horizon }, HORIZON)
         }
-        Ending::Release => panic!("a release leaves nothing"),
+        Ending::Release | Ending::TakeBack { .. } => panic!("it is no ending of a run"),
     }
 }
 
@@ -229,4 +229,68 @@ fn other_end(
         }
         _ => assert_lost(decision, found, about),
     }
+}
+
+/// A record in progress as a claim left it whose answer never came.
+fn claimed(attempt: u32) -> Record {
+    Record { attempt, ..record(There::Held.state().expect("a state")) }
+}
+
+#[test]
+fn c2_u4_a_claim_that_is_taken_back_leaves_what_the_run_before_it_left() {
+    let horizon = now().after(HORIZON);
+    let unknown =
+        || State::Unknown { why: Why::Abandoned, since: now(), not_before: now(), horizon };
+    let retry = || State::Retry { status: 0, at: now(), expires: horizon };
+    for (on_unknown, attempt, left) in [
+        (OnUnknown::Hold, 1, None),
+        (OnUnknown::TakeOver, 1, None),
+        // One that asks counts no attempt, so an unknown run may have been there.
+        (OnUnknown::Ask, 1, Some(unknown())),
+        (OnUnknown::Hold, 2, Some(retry())),
+        (OnUnknown::Ask, 2, Some(unknown())),
+        (OnUnknown::TakeOver, 2, Some(unknown())),
+    ] {
+        let about = format!("{on_unknown:?} {attempt}");
+        let how = Ending::TakeBack { on_unknown };
+        let lease = Lease { attempt: 0, ..Caller::Own.lease() };
+        let decision = end(Some(&claimed(attempt)), &lease, Token::Alive, how, at());
+        assert!(matches!(decision.answer, Held::Ours { .. }), "{about}: {decision:?}");
+        let Some(state) = left else {
+            assert_eq!(decision.write, Write::Release(HOLDER), "{about}");
+            continue;
+        };
+        let token = LeaseToken::NOBODY;
+        let left = Record { state, token, version: NEXT, ..claimed(attempt) };
+        let Write::Bury(HOLDER, Some(written)) = &decision.write else { panic!("{decision:?}") };
+        assert_eq!(**written, left, "{about}");
+        let again = end(Some(&left), &lease, Token::Dead, how, at());
+        assert_eq!(again.write, Write::Keep, "X4, {about}");
+        assert!(matches!(again.answer, Held::Ours { .. }), "X4, {about}");
+    }
+}
+
+#[test]
+fn c2_whatever_a_claim_that_is_taken_back_meets_its_token_is_dead() {
+    each(|there, caller, found| {
+        for on_unknown in [OnUnknown::Hold, OnUnknown::Ask, OnUnknown::TakeOver] {
+            let about = format!("{there:?} {caller:?} {on_unknown:?}");
+            let (lease, how) = (caller.lease(), Ending::TakeBack { on_unknown });
+            let decision = end(found.as_ref(), &lease, Token::Alive, how, at());
+            let own = caller == Caller::Own;
+            if own && (there.is_completed() || there.is_said()) {
+                // Its answer came, or it could not have said how it ended.
+                assert_lost(&decision, found.as_ref(), &about);
+            } else if own && there != There::Absent {
+                let (Write::Release(token) | Write::Bury(token, Some(_))) = decision.write else {
+                    panic!("{about}: {decision:?}");
+                };
+                assert_eq!(token, HOLDER, "{about}");
+            } else {
+                assert_eq!(decision.write, Write::Bury(lease.token, None), "{about}");
+            }
+            let again = end(found.as_ref(), &lease, Token::Dead, how, at());
+            assert_eq!(again.write, Write::Keep, "X4, {about}");
+        }
+    });
 }

@@ -33,6 +33,7 @@ fn steps() -> impl Strategy<Value = Step> {
         prop_oneof![Just(OnUnknown::Hold), Just(OnUnknown::Ask), Just(OnUnknown::TakeOver)];
     let how = prop_oneof![
         1 => Just(Ending::Release),
+        1 => on_unknown.clone().prop_map(|on_unknown| Ending::TakeBack { on_unknown }),
         2 => Just(Ending::Retry { status: 503, keep: keep() }),
         2 => (0..20_u32).prop_map(|after| Ending::Unknown {
             why: Why::Abandoned,
@@ -85,6 +86,10 @@ impl World {
             Write::Release(token) => {
                 self.dead.insert(token);
                 self.found = None;
+            }
+            Write::Bury(token, record) => {
+                self.dead.insert(token);
+                self.found = record.map(|record| *record).or(self.found.take());
             }
         }
     }
@@ -155,7 +160,11 @@ fn outcome(record: &Record) -> Option<&Outcome> {
 
 /// Whether the step may end an unknown record without an outcome or another run.
 fn may_forget(step: &Step) -> bool {
-    matches!(step, Step::End { how: Ending::Release, .. } | Step::Change(Change::Release))
+    matches!(
+        step,
+        Step::End { how: Ending::Release | Ending::TakeBack { .. }, .. }
+            | Step::Change(Change::Release)
+    )
 }
 
 proptest! {

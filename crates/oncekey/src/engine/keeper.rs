@@ -20,6 +20,9 @@ use crate::store::{Held, Store, StoreError};
 const BATCH: usize = 256;
 /// How long a batch of renewals is waited for; a store that hangs must not stop the others' turn.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The shortest pause between two renewals of a lease. One that is shorter ends, and is unknown;
+/// it must not keep the keeper from the others.
+const SHORTEST: Duration = Duration::from_millis(10);
 /// The pause when nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -33,6 +36,8 @@ pub(super) struct Kept {
     pub(super) until: Stamp,
     /// Cancelled when it stops: the work is told (L1).
     pub(super) told: CancellationToken,
+    /// Cancelled when it is found to be somebody else's: the work is told (L5).
+    pub(super) lost: CancellationToken,
 }
 
 /// The leases of an engine. Cheap to clone.
@@ -69,7 +74,7 @@ impl Keeper {
 
     /// Enters a lease; the first renewal is due after a third of it.
     pub(super) fn enter(&self, kept: Kept) -> Ticket {
-        let due = self.0.clock.now().after(kept.ttl / 3);
+        let due = self.0.clock.now().after((kept.ttl / 3).max(SHORTEST));
         let mut book = self.book();
         let slot = book.enter(due, kept);
         let sooner = book.awaited.is_none_or(|awaited| due < awaited);
@@ -154,6 +159,7 @@ impl Keeper {
             Some(Ok(Held::Ours { .. })) => kept.ttl / 3,
             // Only this is loss (L5). The end of the run will find it too, and count it.
             Some(Ok(Held::Lost { .. })) => {
+                kept.lost.cancel();
                 // Its run may just be ending. If it is not, its end will tell and count the loss.
                 tracing::debug!(record = %kept.lease.id, "a lease is no longer this run's");
                 return;
@@ -164,7 +170,7 @@ impl Keeper {
             }
             None => kept.ttl / 12,
         };
-        let due = self.0.clock.now().after(again).min(kept.until);
+        let due = self.0.clock.now().after(again.max(SHORTEST)).min(kept.until);
         let mut book = self.book();
         let book = &mut *book;
         // It may have ended meanwhile, and another may have its slot.

@@ -17,6 +17,9 @@ use crate::store::{Ending, Held, StoreError, StoreErrorKind};
 /// How long the client waits for an ending that cannot be stored (O6).
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Makes a smaller outcome of one for which a store has no room: what must not be lost of it.
+pub type Lessen = fn(&Outcome) -> Outcome;
+
 /// The right to do the work, and the duty to end it.
 ///
 /// End it by [`complete`](Self::complete), [`retry`](Self::retry), [`release`](Self::release) or
@@ -29,6 +32,7 @@ pub struct Run {
     ticket: Option<Ticket>,
     began: Stamp,
     told: CancellationToken,
+    lost: CancellationToken,
 }
 
 /// What became of a run's ending.
@@ -50,11 +54,12 @@ impl Run {
     pub(super) fn begin(shared: Arc<Shared>, lease: Lease, terms: (Duration, Duration)) -> Self {
         let (ttl, max_run) = terms;
         let began = shared.clock.now();
-        let told = CancellationToken::new();
-        let kept = Kept { lease, ttl, until: began.after(max_run), told: told.clone() };
+        let (told, lost) = (CancellationToken::new(), CancellationToken::new());
+        let until = began.after(max_run);
+        let kept = Kept { lease, ttl, until, told: told.clone(), lost: lost.clone() };
         let ticket = Some(shared.keeper.enter(kept));
         shared.observer.note(Event::RunStarted);
-        Self { shared, lease, ticket, began, told }
+        Self { shared, lease, ticket, began, told, lost }
     }
 
     /// The lease under which the work runs.
@@ -68,9 +73,28 @@ impl Run {
         &self.told
     }
 
+    /// Cancelled as soon as a renewal finds that the record is no longer this run's (L5): another
+    /// may be at the work. What is not done yet should be left; how the run ends is still to be
+    /// said, and is told [`RunEnded::Lost`]. It may be cancelled, too, while the ending is stored.
+    #[must_use]
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
     /// Writes the outcome. It is durable when this returns [`RunEnded::Stored`].
     pub async fn complete(mut self, outcome: Outcome, keep: Retention) -> RunEnded {
-        self.finish(Finish::Complete(outcome, keep)).await
+        self.finish(Finish::Complete { outcome, keep, lessen: None }).await
+    }
+
+    /// Writes the outcome, or what `lessen` leaves of it where the store has no room for the whole
+    /// (X5). Either is durable when this returns [`RunEnded::Stored`].
+    pub async fn complete_at_least(
+        mut self,
+        outcome: Outcome,
+        keep: Retention,
+        lessen: Lessen,
+    ) -> RunEnded {
+        self.finish(Finish::Complete { outcome, keep, lessen: Some(lessen) }).await
     }
 
     /// Ends without an outcome: running again is acceptable. Those who wait for this run in this
@@ -132,7 +156,7 @@ impl Drop for Run {
 
 #[derive(Clone, Debug)]
 enum Finish {
-    Complete(Outcome, Retention),
+    Complete { outcome: Outcome, keep: Retention, lessen: Option<Lessen> },
     End(Ending),
 }
 
@@ -143,18 +167,27 @@ impl Finish {
 
     fn label(&self) -> RunEnd {
         match self {
-            Self::Complete(..) => RunEnd::Completed,
+            Self::Complete { .. } => RunEnd::Completed,
             Self::End(Ending::Release) => RunEnd::Released,
             Self::End(Ending::Retry { .. }) => RunEnd::Retry,
-            Self::End(Ending::Unknown { .. }) => RunEnd::Unknown,
+            // A run is never taken back: that is for claims that came to none.
+            Self::End(Ending::Unknown { .. } | Ending::TakeBack { .. }) => RunEnd::Unknown,
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Complete(outcome, _) => outcome.bytes().len(),
+            Self::Complete { outcome, .. } => outcome.bytes().len(),
             Self::End(_) => 0,
         }
+    }
+
+    /// Makes the outcome smaller, once; says whether it could.
+    fn lessen(&mut self) -> bool {
+        let Self::Complete { outcome, lessen, .. } = self else { return false };
+        let Some(lessen) = lessen.take() else { return false };
+        *outcome = lessen(outcome);
+        true
     }
 }
 
@@ -184,7 +217,7 @@ impl EndingRun {
         let mut over = pin!(tokio::time::sleep(PATIENCE));
         tokio::select! {
             biased;
-            answer = self.once() => match answer {
+            answer = self.fitting() => match answer {
                 Ok(held) => return self.stored(held),
                 Err(error) => {
                     tracing::error!(record = %self.lease.id, %error, "an ending is not stored yet");
@@ -202,9 +235,28 @@ impl EndingRun {
         }
     }
 
+    /// Tries the whole outcome, then what must not be lost of it.
+    async fn fitting(&mut self) -> Result<Held, StoreError> {
+        let answer = self.once().await;
+        if answer.as_ref().is_err_and(has_no_room) && self.lessen("the store is full") {
+            return self.once().await;
+        }
+        answer
+    }
+
+    /// Makes the outcome smaller, where it can be.
+    fn lessen(&mut self, why: &str) -> bool {
+        let lessened = self.finish.as_mut().is_some_and(Finish::lessen);
+        if lessened {
+            tracing::warn!(record = %self.lease.id, why, "an outcome is kept without its body");
+            self.shared.observer.note(Event::OutcomeLessened);
+        }
+        lessened
+    }
+
     async fn once(&self) -> Result<Held, StoreError> {
         match &self.finish {
-            Some(Finish::Complete(outcome, keep)) => {
+            Some(Finish::Complete { outcome, keep, .. }) => {
                 self.shared.store.complete(&self.lease, outcome, *keep).await
             }
             Some(Finish::End(how)) => self.shared.store.end(&self.lease, *how).await,
@@ -251,9 +303,12 @@ impl EndingRun {
 
     /// Goes on trying in a task of its own, if the backlog has room.
     fn hand_over(&mut self) -> Option<tokio::task::JoinHandle<RunEnded>> {
-        let finish = self.finish.take()?;
         let runtime = tokio::runtime::Handle::try_current().ok();
-        let room = self.shared.unstored.take(finish.len(), self.shared.limits.unstored_bytes);
+        let mut room = self.room();
+        if room.is_none() && self.lessen("too much waits for the store") {
+            room = self.room();
+        }
+        let finish = self.finish.take()?;
         let (Some(runtime), Some(room)) = (runtime, room) else {
             self.give_up(&"there is no room to try it again");
             return None;
@@ -269,7 +324,7 @@ impl EndingRun {
         let tries = async move {
             let mut pause = FIRST_PAUSE;
             let ended = loop {
-                match rest.once().await {
+                match rest.fitting().await {
                     Ok(held) => break rest.stored(held),
                     Err(error) if is_final(&error) => break rest.give_up(&error),
                     Err(_) => rest.shared.clock.sleep(pause).await,
@@ -281,11 +336,22 @@ impl EndingRun {
         };
         Some(runtime.spawn(self.shared.tasks.track_future(tries)))
     }
+
+    /// Room for the ending among those that wait for the store.
+    fn room(&self) -> Option<Room> {
+        let bytes = self.finish.as_ref()?.len();
+        self.shared.unstored.take(bytes, self.shared.limits.unstored_bytes)
+    }
 }
 
 /// Whether trying again can only fail again.
-fn is_final(error: &StoreError) -> bool {
+pub(super) fn is_final(error: &StoreError) -> bool {
     matches!(error.kind(), StoreErrorKind::OutOfBounds | StoreErrorKind::Unreadable)
+}
+
+/// Whether a smaller outcome might be taken.
+fn has_no_room(error: &StoreError) -> bool {
+    matches!(error.kind(), StoreErrorKind::Full | StoreErrorKind::OutOfBounds)
 }
 
 impl Drop for EndingRun {
@@ -313,6 +379,11 @@ impl Backlog {
             })
             .ok()
             .map(|_| Room(bytes))
+    }
+
+    /// How many bytes wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 
     pub(super) fn give_back(&self, room: Room) {

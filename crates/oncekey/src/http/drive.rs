@@ -69,6 +69,7 @@ pub struct Attempt {
     record: RecordId,
     number: u32,
     told: CancellationToken,
+    lost: CancellationToken,
 }
 
 impl Attempt {
@@ -95,6 +96,13 @@ impl Attempt {
     #[must_use]
     pub fn told(&self) -> &CancellationToken {
         &self.told
+    }
+
+    /// Cancelled as soon as another holds the record, and may be at the work: what is not done yet
+    /// should be left (L5). The answer still reaches the client, and is not kept (L3).
+    #[must_use]
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
     }
 }
 
@@ -280,8 +288,8 @@ fn introduce(parts: &mut Parts, run: &Run) {
         parts.headers.insert(names::IDEMPOTENCY_RECORD, id);
     }
     parts.headers.insert(names::IDEMPOTENCY_ATTEMPT, HeaderValue::from(lease.attempt));
-    let told = run.told().clone();
-    parts.extensions.insert(Attempt { record: lease.id, number: lease.attempt, told });
+    let (told, lost) = (run.told().clone(), run.lost().clone());
+    parts.extensions.insert(Attempt { record: lease.id, number: lease.attempt, told, lost });
 }
 
 /// Waits for the answer; at the time-out the client is told that nobody knows, and the work goes

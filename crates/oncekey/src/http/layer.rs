@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use super::cors::Cors;
 use super::policy::Policy;
+use super::room::{self, Room};
 use super::scoping::Scoping;
 use super::service::{Front, Once};
 use crate::engine::Engine;
@@ -68,6 +69,7 @@ impl Layer {
             policies: Arc::new(move |_| Arc::clone(&policy)),
             cors: Cors::default(),
             problem_base: None,
+            room: Room::new(room::DEFAULT),
         }))
     }
 
@@ -98,6 +100,17 @@ impl Layer {
     pub fn with_problem_base(self, base: impl Into<Arc<str>>) -> Self {
         let base = base.into();
         self.map(|front| front.problem_base = Some(base))
+    }
+
+    /// What the bodies of keyed requests take in memory together, in bytes; **256 MiB** (X6).
+    ///
+    /// Half of it is for bodies of up to 8 KiB, half for larger ones; a body is never larger than
+    /// the half, whatever its policy says (413). One that finds no room is not read until there is
+    /// some, for at most its policy's `body_timeout`, and is then told 503 `overloaded` before
+    /// anything ran. All services that this layer and its clones wrap share the room.
+    #[must_use]
+    pub fn with_request_buffers(self, bytes: usize) -> Self {
+        self.map(|front| front.room = Room::new(bytes))
     }
 
     fn map(self, change: impl FnOnce(&mut Front)) -> Self {

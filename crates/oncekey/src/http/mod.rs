@@ -48,6 +48,7 @@ mod problem;
 mod record;
 mod request;
 mod response;
+mod room;
 mod scoping;
 mod service;
 

@@ -40,6 +40,8 @@ pub enum Code {
     RequestTooLarge,
     /// The body did not arrive in time (408) or broke off (400). Nothing ran.
     RequestIncomplete,
+    /// The bodies of other requests take all the room there is (X6). Nothing ran.
+    Overloaded,
     /// The key was first used for another request (C3).
     KeyReused,
     /// Nothing was sent to the application (O4).
@@ -55,7 +57,7 @@ pub enum Code {
 }
 
 impl Code {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::MissingTenant,
@@ -65,6 +67,7 @@ impl Code {
         Self::KeyExpired,
         Self::RequestTooLarge,
         Self::RequestIncomplete,
+        Self::Overloaded,
         Self::KeyReused,
         Self::UpstreamUnreachable,
         Self::StoreUnavailable,
@@ -86,6 +89,7 @@ impl Code {
             Self::KeyExpired => "key-expired",
             Self::RequestTooLarge => "request-too-large",
             Self::RequestIncomplete => "request-incomplete",
+            Self::Overloaded => "overloaded",
             Self::KeyReused => "key-reused",
             Self::UpstreamUnreachable => "upstream-unreachable",
             Self::StoreUnavailable => "store-unavailable",
@@ -113,9 +117,11 @@ impl Code {
             Self::RequestIncomplete => StatusCode::REQUEST_TIMEOUT,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UpstreamUnreachable => StatusCode::BAD_GATEWAY,
-            Self::StoreUnavailable | Self::StoreFull | Self::RecordUnreadable | Self::Draining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Overloaded
+            | Self::StoreUnavailable
+            | Self::StoreFull
+            | Self::RecordUnreadable
+            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -130,6 +136,7 @@ impl Code {
             Self::KeyExpired => "The answer for this key is no longer kept",
             Self::RequestTooLarge => "The request body is too large",
             Self::RequestIncomplete => "The request body did not arrive",
+            Self::Overloaded => "The server holds too many request bodies",
             Self::KeyReused => "The key was used for another request",
             Self::UpstreamUnreachable => "The application cannot be reached",
             Self::StoreUnavailable => "Keys cannot be looked up at the moment",
@@ -157,9 +164,11 @@ impl Code {
                 "Use a new key only if this is a new operation and the first one's end is known."
             }
             Self::UpstreamUnreachable => "Nothing was sent. Send the request again.",
-            Self::StoreUnavailable | Self::StoreFull | Self::RecordUnreadable | Self::Draining => {
-                "Nothing ran. Send the request again with the same key."
-            }
+            Self::Overloaded
+            | Self::StoreUnavailable
+            | Self::StoreFull
+            | Self::RecordUnreadable
+            | Self::Draining => "Nothing ran. Send the request again with the same key.",
         }
     }
 }

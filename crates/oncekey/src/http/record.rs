@@ -259,7 +259,11 @@ async fn decide(
 ) -> (Status, Option<Duration>) {
     let policy = &case.policy;
     let (ended, status) = match ending {
-        StatusEnding::Keep => (run.complete(answer(case), policy.retention).await, Status::Stored),
+        StatusEnding::Keep => {
+            let less = response::without_body;
+            let stored = run.complete_at_least(answer(case), policy.retention, less).await;
+            (stored, Status::Stored)
+        }
         StatusEnding::Retry => {
             let answer = Some(answer(case));
             (run.retry(status.as_u16(), policy.retention, answer).await, Status::Retry)

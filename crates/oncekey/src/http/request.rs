@@ -4,10 +4,11 @@
 //! nothing; the body is read and hashed before the claim, so that a client that leaves during its
 //! upload leaves no record (F4).
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, UPGRADE};
 use http::request::Parts;
 use http_body::Body;
@@ -16,13 +17,18 @@ use http_body_util::BodyExt;
 use super::body::{BoxError, RequestBody};
 use super::policy::{KeyForm, KeyNeed, KeyRules, KeySource, Policy, Query};
 use super::problem::{Code, Problem};
+use super::room::Buffer;
 use super::scoping::normalised;
 use super::service::Front;
 use crate::clock::Stamp;
+use crate::events::Event;
 use crate::fingerprint::{BodyReader, Fingerprint, json, multipart};
 use crate::key::{InvalidKey, Key, RecordId};
 use crate::record::{Kind, LeaseToken};
 use crate::store::Claim;
+
+/// When a client whose body found no room should come again.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// What the layer does with a request.
 pub(super) enum Wish<B> {
@@ -62,7 +68,7 @@ where
             return Wish::Refused(problem, RequestBody::stream(body));
         }
     };
-    let (bytes, reader) = match read(policy, &parts.headers, body).await {
+    let (bytes, reader) = match read(front, policy, &parts.headers, body).await {
         Ok(read) => read,
         Err((problem, body)) => return Wish::Refused(*problem, body),
     };
@@ -210,8 +216,14 @@ fn uuid_version(text: &str) -> Option<(u8, u64)> {
     Some((u8::try_from(version).ok()?, millis))
 }
 
+/// How long the body says it is.
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Reads and hashes the body up to the limit (F4).
 async fn read<B>(
+    front: &Front,
     policy: &Policy,
     headers: &HeaderMap,
     body: B,
@@ -220,72 +232,75 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let limit = policy.max_request_body;
+    // What can never find room is too large, whatever the policy allows.
+    let limit = policy.max_request_body.min(front.room.largest());
     let too_large = || Box::new(Problem::new(Code::RequestTooLarge));
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.parse::<u64>().ok());
+    let declared = declared(headers);
     if declared.is_some_and(|length| length > limit as u64) {
         return Err((too_large(), RequestBody::stream(body)));
     }
     let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let mut reader = policy.body.reader(content_type);
-    let mut pieces = Pieces::default();
+    let hashed_at_the_end = reader.keeps();
+    let declared = declared.and_then(|length| usize::try_from(length).ok());
+    let mut buffer = front.room.buffer(limit, declared);
+    let mut unfit = None;
     let mut body = Box::pin(body);
     let collected = {
         let collect = async {
-            while let Some(frame) = body.as_mut().frame().await {
+            while !body.is_end_stream() {
+                if buffer.expect().await.is_err() {
+                    return Some(Code::Overloaded);
+                }
+                // An error of the body's says nothing that is told, and need not be sent on.
+                let frame = body.as_mut().frame().await.map(|frame| frame.map_err(drop));
+                let Some(frame) = frame else { break };
                 let Ok(frame) = frame else { return Some(Code::RequestIncomplete) };
                 let Ok(data) = frame.into_data() else { continue };
-                pieces.push(data.clone());
-                if pieces.length > limit {
+                if buffer.len() + data.len() > limit {
+                    unfit = Some(data);
                     return Some(Code::RequestTooLarge);
                 }
-                reader.chunk(&data);
+                if buffer.push(&data).await.is_err() {
+                    unfit = Some(data);
+                    return Some(Code::Overloaded);
+                }
+                if !hashed_at_the_end {
+                    reader.chunk(&data);
+                }
             }
             None
         };
         tokio::time::timeout(policy.body_timeout, pin!(collect)).await
     };
-    match collected {
-        Ok(None) => Ok((pieces.join(), reader)),
-        Ok(Some(Code::RequestTooLarge)) => Err((too_large(), pieces.resume(body))),
-        Ok(Some(code)) => {
-            let problem = Problem::new(code).with_status(http::StatusCode::BAD_REQUEST);
-            Err((Box::new(problem), pieces.resume(body)))
+    let (code, status) = match collected {
+        Ok(None) => {
+            let bytes = buffer.freeze();
+            if hashed_at_the_end {
+                reader.chunk(&bytes);
+            }
+            return Ok((bytes, reader));
         }
-        Err(_) => Err((Box::new(Problem::new(Code::RequestIncomplete)), pieces.resume(body))),
+        Ok(Some(Code::RequestIncomplete)) => (Code::RequestIncomplete, StatusCode::BAD_REQUEST),
+        Ok(Some(code)) => (code, code.status()),
+        Err(_) if buffer.is_waiting() => (Code::Overloaded, Code::Overloaded.status()),
+        Err(_) => (Code::RequestIncomplete, Code::RequestIncomplete.status()),
+    };
+    let mut problem = Problem::new(code).with_status(status);
+    if code == Code::Overloaded {
+        front.engine.note(Event::Overloaded);
+        problem = problem.with_retry_after(AGAIN);
     }
+    Err((Box::new(problem), RequestBody::resumed(read_so_far(buffer, unfit), body)))
 }
 
-/// The pieces of a body; one piece, the usual case, is never copied.
-#[derive(Default)]
-struct Pieces {
-    pieces: Vec<Bytes>,
-    length: usize,
-}
-
-impl Pieces {
-    fn push(&mut self, piece: Bytes) {
-        self.length += piece.len();
-        self.pieces.push(piece);
-    }
-
-    fn join(mut self) -> Bytes {
-        if self.pieces.len() == 1 {
-            return self.pieces.pop().unwrap_or_default();
-        }
-        let mut whole = BytesMut::with_capacity(self.length);
-        for piece in &self.pieces {
-            whole.extend_from_slice(piece);
-        }
-        whole.freeze()
-    }
-
-    /// The body again, what was read of it first.
-    fn resume<B>(self, rest: Pin<Box<B>>) -> RequestBody<B> {
-        RequestBody::resumed(self.join(), rest)
+/// What was read of a body that did not come to its end, for a mode that only observes.
+fn read_so_far(buffer: Buffer, unfit: Option<Bytes>) -> Bytes {
+    let read = buffer.freeze();
+    match unfit {
+        None => read,
+        Some(unfit) if read.is_empty() => unfit,
+        Some(unfit) => [read, unfit].concat().into(),
     }
 }
 

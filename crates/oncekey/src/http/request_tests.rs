@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::fingerprint::{BodyMode, Relation, Secret, Selection};
 use crate::http::cors::Cors;
 use crate::http::policy::Query;
+use crate::http::room::Room;
 use crate::http::scoping::Scoping;
 use crate::store::MemoryStore;
 
@@ -24,6 +25,7 @@ fn front() -> Front {
         policies: Arc::new(move |_| Arc::clone(&policy)),
         cors: Cors::default(),
         problem_base: None,
+        room: Room::new(1 << 20),
     }
 }
 

@@ -82,6 +82,38 @@ pub(super) fn store(
     Outcome::new(out.freeze())
 }
 
+/// The same answer as if its body had been too large to keep (P3, X5).
+pub(super) fn without_body(outcome: &Outcome) -> Outcome {
+    // A store gives back what it was given, and this never left the process.
+    omit_body(outcome).unwrap_or_else(|Unreadable| outcome.clone())
+}
+
+fn omit_body(outcome: &Outcome) -> Result<Outcome, Unreadable> {
+    let mut rest = Reader(outcome.bytes().clone());
+    let (version, flags) = (rest.u8()?, rest.u8()?);
+    let (status, origin, count) = (rest.u16()?, rest.short()?, rest.u16()?);
+    let mut out = BytesMut::with_capacity(256);
+    out.put_u8(version);
+    out.put_u8(flags | BODY_OMITTED);
+    out.put_u16_le(status);
+    put_short(&mut out, &origin);
+    let count_at = out.len();
+    out.put_u16_le(0);
+    let mut kept: u16 = 0;
+    for _ in 0..count {
+        let (name, value) = (rest.short()?, rest.long()?);
+        if HeaderName::from_bytes(&name).is_ok_and(|name| describes_body(&name)) {
+            continue;
+        }
+        put_short(&mut out, &name);
+        out.put_u32_le(u32::try_from(value.len()).unwrap_or(0));
+        out.put_slice(&value);
+        kept += 1;
+    }
+    out[count_at..count_at + 2].copy_from_slice(&kept.to_le_bytes());
+    Ok(Outcome::new(out.freeze()))
+}
+
 /// The answer that `outcome` keeps, marked as a replay by the caller.
 pub(super) fn restore(
     outcome: &Outcome,

@@ -22,6 +22,7 @@ use super::names::{self, Status};
 use super::policy::{Mode, Policy};
 use super::problem::{Code, Problem};
 use super::request::{self, Wish};
+use super::room::Room;
 use super::scoping::{Scoping, Trust};
 use crate::engine::Engine;
 use crate::fingerprint::Secret;
@@ -37,6 +38,7 @@ pub(super) struct Front {
     pub(super) policies: Arc<Policies>,
     pub(super) cors: Cors,
     pub(super) problem_base: Option<Arc<str>>,
+    pub(super) room: Room,
 }
 
 impl fmt::Debug for Front {

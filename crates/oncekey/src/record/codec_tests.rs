@@ -92,7 +92,7 @@ fn x3_every_released_record_is_read_and_written_the_same() {
 }
 
 #[test]
-fn x3_every_flipped_bit_is_noticed() {
+fn x3_b136_every_flipped_bit_is_noticed() {
     for (name, record) in released() {
         let mut bytes = encoded(&record);
         for bit in 0..bytes.len() * 8 {
@@ -104,7 +104,7 @@ fn x3_every_flipped_bit_is_noticed() {
 }
 
 #[test]
-fn x3_every_cut_and_every_byte_left_over_is_noticed() {
+fn x3_b136_every_cut_and_every_byte_left_over_is_noticed() {
     for (name, record) in released() {
         let bytes = encoded(&record);
         for len in 0..bytes.len() {

@@ -12,6 +12,9 @@ const MAX_SCOPE_PART: usize = 65_535;
 /// The longest outcome that any store takes, in bytes. Faces keep to much less.
 pub const MAX_OUTCOME: usize = 16 << 20;
 
+/// The longest outcome that every store takes, however full it is (X5): status and headers.
+const SMALL_OUTCOME: usize = 68 << 10;
+
 /// The longest name of somebody who makes a change, in bytes.
 const MAX_WHO: usize = 255;
 
@@ -42,6 +45,11 @@ pub(crate) fn note(note: Option<&Note>) -> Result<(), StoreError> {
 /// Checks what a completion would store.
 pub(crate) fn outcome(outcome: &Outcome) -> Result<(), StoreError> {
     within(outcome.bytes().len(), MAX_OUTCOME)
+}
+
+/// Whether a store that is short of room may refuse this outcome, for its caller to lessen it.
+pub(crate) fn is_large(outcome: &Outcome) -> bool {
+    outcome.bytes().len() > SMALL_OUTCOME
 }
 
 /// Checks what a person's change would store.

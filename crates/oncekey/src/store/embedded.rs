@@ -8,10 +8,17 @@
 //! 4. Replays of completed records that are at hand are answered beside it, without a lock or a
 //!    write (C5).
 //! 5. A failed write or sync ends the store: every later call gets an error, and
-//!    [`EmbeddedStore::failed`] says so, for the process to stop (X7).
-//! 6. A folder from which something acknowledged is missing is refused, unchanged, and the refusal
+//!    [`EmbeddedStore::failed`] says so, for the process to stop (X7). So does a write that does
+//!    not end, and a folder that is no longer there; [`EmbeddedStore::failure`] says why.
+//! 6. The store's time never runs backwards, not even over a restart with a clock set back. While
+//!    the machine runs on, it counts on through the time that the store was closed, wherever the
+//!    wall clock was set meanwhile. Only after a restart of the machine is the wall clock believed:
+//!    the store is later then by as much as that says, and deletes nothing in its first hour, in
+//!    case it says too much (L4).
+//! 7. When the disk runs low, or the folder grows beyond its bound, new claims are refused as full
+//!    and everything else goes on (X5); see [`Room`].
+//! 8. A folder from which something acknowledged is missing is refused, unchanged, and the refusal
 //!    names what: [`scan`] tells it without opening, and [`accept_loss`] goes on without it.
-//! 7. The store's time never runs backwards, not even over a restart with a clock set back.
 //!
 //! ```
 //! use oncekey::store::embedded::{EmbeddedStore, Options};
@@ -26,10 +33,11 @@
 //! # }
 //! ```
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, mpsc as std_mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,10 +46,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch::Batch;
 use self::folder::Folder;
-use self::kept::Watch;
+use self::guard::Guard;
+use self::kept::Follower;
 use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
+use self::space::{Bounds, Watch};
+use self::threads::{Threads, Waited};
 use self::view::View;
 use self::writer::Writer;
 use crate::clock::Clock;
@@ -52,30 +63,47 @@ use crate::key::RecordId;
 use crate::record::{Kind, Lease, Outcome, Record, Retention, Version};
 use crate::store::{
     By, Change, Changed, Claim, Claimed, Counts, Cursor, DeadTokens, Ending, Filter, Held, Inspect,
-    Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, bounds,
+    Look, Note, Page, Recover, Store, StoreError, StoreErrorKind, WallWatch, bounds,
 };
 
 mod accept;
+mod backup;
 mod batch;
 mod buckets;
+#[doc(hidden)]
+pub mod bulk;
 mod check;
+mod copy;
 mod error;
 mod folder;
+mod guard;
 mod journal;
 mod kept;
 mod layout;
 mod listing;
 mod mailbox;
 mod open;
+mod progress;
+mod report;
 mod request;
+mod resume;
+mod space;
+mod survey;
+mod sweep;
 mod synced;
+mod tables;
+mod threads;
 mod view;
 mod walk;
 mod writer;
 
 pub use self::accept::{Accepted, accept_loss};
+pub use self::backup::{Backup, BackupError, Restored, backup, restore};
 pub use self::check::{Journal, Known, Scan, scan};
-pub use self::error::{Damage, Fault, Missing, OpenError};
+pub use self::error::{Damage, Failure, Fault, Flaw, Missing, OpenError};
+pub use self::progress::{Progress, Step};
+pub use self::report::{Extent, Report, Standings, check};
+pub use self::space::{Room, Space};
 
 /// Deleted buckets that may wait for their files to be removed.
 const MAX_DELETED: usize = 64;
@@ -95,11 +123,22 @@ pub struct Options {
     /// The most records in progress and unknown together (1 000 000); they are held in memory.
     /// Above it new claims are refused as full.
     pub max_live: usize,
+    /// Bytes that the folder may take, about; above them new claims are refused as full (X5).
+    /// `None`: no bound but the disk. A journal counts with its whole length, 64 MiB, from the
+    /// start.
+    pub max_bytes: Option<u64>,
+    /// Free bytes of the disk to keep for running work: below them new claims are refused as full,
+    /// below a quarter of them large outcomes too (X5). `None`: 256 MiB, or 5 % of a disk of which
+    /// that is less.
+    pub reserve_bytes: Option<u64>,
+    /// How long a write may take before the store counts as failed (10 s); a process that was
+    /// stopped or suspended meanwhile is not counted.
+    pub stall: Duration,
     /// Completed records kept at hand for replays (32 MiB).
     pub cache_bytes: u64,
     /// Blocks of files kept in memory (32 MiB).
     pub block_cache_bytes: u64,
-    /// What a keyspace gathers in memory before it makes a file of it (8 MiB).
+    /// What a keyspace gathers in memory before it makes a file of it (4 MiB).
     pub memtable_bytes: u64,
     /// How large files are made when they are merged (8 MiB).
     pub table_bytes: u64,
@@ -119,9 +158,12 @@ impl Default for Options {
             deadline: Duration::from_secs(10),
             queue: 4096,
             max_live: 1_000_000,
+            max_bytes: None,
+            reserve_bytes: None,
+            stall: Duration::from_secs(10),
             cache_bytes: 32 << 20,
             block_cache_bytes: 32 << 20,
-            memtable_bytes: 8 << 20,
+            memtable_bytes: 4 << 20,
             table_bytes: 8 << 20,
             journal_bytes: 128 << 20,
             max_files: 256,
@@ -132,16 +174,20 @@ impl Default for Options {
 
 /// Keeps records in a folder. See the [module](self) for what it promises.
 ///
-/// Dropping it writes what is queued, ends its threads and lets go of the folder.
+/// Dropping it writes what is queued, ends its threads and lets go of the folder. One that failed
+/// because a write does not end leaves that write behind: the folder is free when it has ended.
 pub struct EmbeddedStore {
     view: Arc<View>,
     secret: Secret,
     deadline: Duration,
     /// Gone when the store is dropped, which ends the writer.
     queue: Option<mpsc::Sender<Call>>,
-    threads: Vec<JoinHandle<()>>,
-    /// Last, so that the next opener finds the files closed.
-    _folder: Folder,
+    /// Gone when the store is dropped, which ends the guard.
+    guarded: Option<std_mpsc::SyncSender<Infallible>>,
+    threads: Threads,
+    /// Last, so that the next opener finds the files closed. The threads hold it too: whoever may
+    /// still write keeps the next opener out.
+    _folder: Arc<Folder>,
 }
 
 impl EmbeddedStore {
@@ -152,15 +198,23 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`] says what is wrong with the folder and what to do.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        let io = |error| OpenError::io(path.as_ref(), error);
         // Before the engine looks, for it cuts off what it cannot read.
         let (folder, synced) = check::take(path.as_ref())?;
+        let folder = Arc::new(folder);
         let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
-        let Opened { view, buckets, secret, mark, live } =
+        let Opened { view, buckets, secret, mark, live, delete_from } =
             open::open(&folder.database(), &options, deleted, &synced)?;
-        let mut watch = Watch::new(path.as_ref(), synced);
-        watch.look().map_err(|error| OpenError::io(path.as_ref(), error))?;
-        let (stop_watch, stopped) = std_mpsc::sync_channel(0);
-        let failed = view.failed.clone();
+        let mut follower = Follower::new(path.as_ref(), synced);
+        follower.look().map_err(io)?;
+        let (stop_follower, stopped) = std_mpsc::sync_channel(0);
+        let bounds =
+            Bounds { reserve: options.reserve_bytes, most: options.max_bytes.unwrap_or(u64::MAX) };
+        let parts = [folder.lock_file(), folder.database()];
+        let mut watch = Watch::new(path.as_ref(), parts, bounds).map_err(io)?;
+        // Before the first claim: a disk that is full already takes none.
+        watch.look(&view.space, buckets.database()).map_err(OpenError::from)?;
+        let followed = Arc::clone(&view);
         let writer = Writer {
             view: Arc::clone(&view),
             buckets,
@@ -169,31 +223,33 @@ impl EmbeddedStore {
             max_live: options.max_live,
             live,
             dead: DeadTokens::default(),
+            wall: WallWatch::default(),
+            delete_from,
             batch: Batch::default(),
             scratch: Vec::new(),
+            watch,
         };
         let (queue, calls) = mpsc::channel(options.queue.max(1));
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new()
-                .name(name.into())
-                .spawn(run)
-                .map_err(|error| OpenError::io(path.as_ref(), error))
-        };
-        let threads = vec![
-            spawn(
-                "oncekey-writer",
-                Box::new(move || {
-                    writer.run(calls);
-                    drop(stop_watch);
-                }),
-            )?,
-            // The last handle of a deleted bucket removes its files.
-            spawn("oncekey-sweeper", Box::new(move || to_drop.into_iter().for_each(drop)))?,
-            // Last: it looks once more when the writer is done.
-            spawn("oncekey-synced", Box::new(move || watch.run(&stopped, &failed)))?,
-        ];
-        let (queue, deadline) = (Some(queue), options.deadline);
-        Ok(Self { view, secret, deadline, queue, threads, _folder: folder })
+        let (guarded, guarding) = std_mpsc::sync_channel(0);
+        let guard =
+            Guard { view: Arc::clone(&view), queue: queue.downgrade(), stall: options.stall };
+        let mut threads = Threads::new(Arc::clone(&folder));
+        threads
+            .start_on_disk("oncekey-writer", move || {
+                writer.run(calls);
+                drop(stop_follower);
+            })
+            .map_err(io)?;
+        // The last handle of a deleted bucket removes its files.
+        let sweep = move || to_drop.into_iter().for_each(drop);
+        threads.start_on_disk("oncekey-sweeper", sweep).map_err(io)?;
+        // It looks once more when the writer is done.
+        let follow = move || follower.run(&stopped, &followed);
+        threads.start_on_disk("oncekey-synced", follow).map_err(io)?;
+        threads.start("oncekey-guard", move || guard.run(&guarding)).map_err(io)?;
+        threads.complete();
+        let (deadline, queue, guarded) = (options.deadline, Some(queue), Some(guarded));
+        Ok(Self { view, secret, deadline, queue, guarded, threads, _folder: folder })
     }
 
     /// The secret of this folder's fingerprints, made when it was first opened.
@@ -208,10 +264,23 @@ impl EmbeddedStore {
         &self.view.clock
     }
 
-    /// Cancelled once a write or sync has failed: nothing can be promised from then on (X7).
+    /// Cancelled once the store has failed: nothing can be promised from then on, and the process
+    /// has to end (X7).
     #[must_use]
     pub fn failed(&self) -> CancellationToken {
-        self.view.failed.clone()
+        self.view.failed()
+    }
+
+    /// Why it failed, once [`failed`](Self::failed) is cancelled.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.view.failure().cloned()
+    }
+
+    /// How much room there is on the disk and in the folder (X5), as seen last.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.view.space.space()
     }
 
     /// Whether it still writes.
@@ -220,13 +289,20 @@ impl EmbeddedStore {
         self.view.is_healthy()
     }
 
+    /// An error once the store has failed: then even what is in memory is not told any more, for
+    /// the next process may see less.
+    fn is_open(&self) -> Result<(), StoreError> {
+        match self.view.failure() {
+            None => Ok(()),
+            Some(failure) => Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone())),
+        }
+    }
+
     /// Asks the writer, for as long as a call may take.
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StoreError> {
         let unavailable = || StoreError::new(StoreErrorKind::Unavailable);
         let queue = self.queue.as_ref().ok_or_else(unavailable)?;
-        if !self.view.is_healthy() {
-            return Err(unavailable());
-        }
+        self.is_open()?;
         let (reply, answer) = oneshot::channel();
         let asked = async {
             let call = Call { request: request(reply), from: Mailbox::here() };
@@ -241,6 +317,7 @@ impl EmbeddedStore {
 
     /// The record: from memory where that is certain, else from the writer.
     async fn find(&self, id: &RecordId) -> Result<Option<Arc<Record>>, StoreError> {
+        self.is_open()?;
         let now = self.view.clock.now();
         if let Some(record) = self.view.live(id).or_else(|| self.view.completed(id, now)) {
             return Ok(Some(record));
@@ -258,10 +335,12 @@ impl EmbeddedStore {
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.queue = None;
-        for thread in self.threads.drain(..) {
-            // One that panicked has told so by then.
-            let _ = thread.join();
+        if self.threads.wait(|| self.view.is_healthy()) == Waited::LeftBehind {
+            tracing::error!("a write does not end and is left behind");
+            return;
         }
+        self.guarded = None;
+        self.threads.join();
     }
 }
 
@@ -275,6 +354,7 @@ impl fmt::Debug for EmbeddedStore {
 impl Store for EmbeddedStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         bounds::claim(claim)?;
+        self.is_open()?;
         let arrived = self.view.clock.now().before(claim.age);
         if let Some(claimed) = self.view.replay(claim, arrived) {
             return Ok(claimed);
@@ -325,7 +405,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn purge_expired(&self, limit: usize) -> Result<usize, StoreError> {
-        self.ask(|reply| Request::Purge { limit, reply }).await
+        self.purge(limit).await
     }
 }
 
@@ -337,6 +417,7 @@ impl Inspect for EmbeddedStore {
         cursor: Option<Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
+        self.is_open()?;
         let (view, filter) = (Arc::clone(&self.view), filter.clone());
         let task =
             tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
@@ -348,6 +429,7 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
+        self.is_open()?;
         Ok(self.view.counts(self.view.clock.now()))
     }
 
@@ -375,9 +457,11 @@ impl Recover for EmbeddedStore {
         limit: usize,
     ) -> Result<Vec<(Record, Lease)>, StoreError> {
         let at = Moment { now: self.view.clock.now(), next: Version::ABSENT };
-        let may =
-            |record: &Record| decide::recover(record, stale_for, ttl, max_attempts, at).is_some();
-        let candidates = self.view.recoverable(kind, limit, may);
+        let may = |record: &Record| {
+            record.kind == kind
+                && decide::recover(record, stale_for, ttl, max_attempts, at).is_some()
+        };
+        let candidates = self.view.find_live(limit, may);
         if candidates.is_empty() {
             return Ok(Vec::new());
         }

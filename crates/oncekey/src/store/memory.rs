@@ -3,10 +3,12 @@
 //! 1. Every call decides and writes under one lock of the record's shard: atomic, never blocked by
 //!    I/O, and no key slows more than its shard, for as long as a map takes to look.
 //! 2. The store is bounded in records and bytes. At the bound what is over is deleted first, then
-//!    new claims get [`StoreErrorKind::Full`]; running work still completes (X5). What is alive or
-//!    still kept is never evicted.
+//!    new claims get [`StoreErrorKind::Full`]; running work still completes, above a quarter more
+//!    bytes only with small outcomes (X5). What is alive or still kept is never evicted.
 //! 3. Whatever is over goes a little at a time with every claim, so that a store that nobody
-//!    purges does not grow (T3).
+//!    purges does not grow (T3). Unknown requests shrink and end with a purge alone (U3), which a
+//!    store at its bound makes by itself, and not while the wall clock has stepped away from the
+//!    store's (L4).
 //! 4. Nothing outlives the process, so this is no [`Recover`](super::Recover): a lost record would
 //!    let an effect happen twice.
 //!
@@ -34,8 +36,10 @@ use crate::key::RecordId;
 use crate::record::{Lease, LeaseToken, Outcome, Record, Retention, Standing, State, Version};
 use crate::store::{
     By, Change, Changed, Claim, Claimed, Counts, Cursor, DeadTokens, Ending, Filter, Held, Inspect,
-    Look, Note, Page, Store, StoreError, StoreErrorKind, Waiters, bounds, recipe,
+    Look, Note, Page, Store, StoreError, StoreErrorKind, Waiters, WallWatch, bounds, recipe,
 };
+
+mod sweep;
 
 /// Shards, each a quarter of a first byte wide: their order is the order of ids.
 const SHARDS: usize = 64;
@@ -44,8 +48,8 @@ const SHARDS: usize = 64;
 /// never piles up.
 const SWEPT_BY_A_CLAIM: usize = 2;
 
-/// Expired records that are taken out under one hold of a lock.
-const SWEPT_AT_ONCE: usize = 128;
+/// A moment that does not come.
+const NEVER: Stamp = Stamp::from_micros(u64::MAX);
 
 /// The most records that one page lists.
 const MAX_PAGE: usize = 10_000;
@@ -57,6 +61,7 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     waiters: Waiters,
     clock: Clock,
+    wall: WallWatch,
     observer: Arc<dyn Observer>,
     /// The last version that was given out. Shared by all records, so that a key that was released
     /// and claimed again is never at a version it had before.
@@ -67,11 +72,12 @@ pub struct MemoryStore {
     max_bytes: usize,
 }
 
-#[derive(Default)]
 struct Shard {
     records: HashMap<RecordId, Box<Record>>,
     /// When each record that ended is next to be swept.
     ends: BTreeSet<(Stamp, RecordId)>,
+    /// No record that is alive is to be swept before.
+    next_look: Stamp,
     dead: DeadTokens,
 }
 
@@ -80,9 +86,10 @@ impl MemoryStore {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
             waiters: Waiters::new(),
             clock: Clock::real(),
+            wall: WallWatch::default(),
             observer: events::nobody(),
             version: AtomicU64::new(0),
             records: AtomicUsize::new(0),
@@ -106,7 +113,8 @@ impl MemoryStore {
 
     /// Takes new claims up to `max_records` records and about `max_bytes` bytes.
     ///
-    /// Outcomes of running work are taken beyond that too: they come once.
+    /// Outcomes of running work are taken beyond that too: they come once. Large ones are refused
+    /// as full above a quarter more bytes, for their callers to store less of them.
     #[must_use]
     pub fn with_limits(self, max_records: usize, max_bytes: usize) -> Self {
         Self { max_records, max_bytes, ..self }
@@ -178,6 +186,11 @@ impl MemoryStore {
         fits
     }
 
+    /// Whether even running work has taken what it may beyond the bound.
+    fn is_crowded(&self) -> bool {
+        self.bytes() > self.max_bytes.saturating_add(self.max_bytes / 4)
+    }
+
     /// Gives a record's room back.
     fn forget(&self, record: &Record) {
         self.records.fetch_sub(1, Ordering::Relaxed);
@@ -207,8 +220,15 @@ impl MemoryStore {
         decision: Decision<T>,
         now: Stamp,
     ) -> T {
-        let old = match decision.write {
-            Write::Keep => return decision.answer,
+        let write = match decision.write {
+            Write::Bury(token, record) => {
+                shard.dead.insert(token, now);
+                record.map_or(Write::Keep, Write::Put)
+            }
+            other => other,
+        };
+        let old = match write {
+            Write::Keep | Write::Bury(..) => return decision.answer,
             Write::Put(record) => {
                 let grown = size(&record);
                 let old = shard.put(*id, record);
@@ -234,61 +254,26 @@ impl MemoryStore {
         self.observer.note(Event::StoreBatch(1));
         decision.answer
     }
-
-    /// Takes up to `limit` records that are over out of `shard`, and the answers out of those of
-    /// which only a tombstone is left. What was taken is returned, so that it is freed without the
-    /// lock.
-    fn sweep(&self, shard: &mut Shard, now: Stamp, limit: usize) -> Swept {
-        let mut swept = Swept::default();
-        while swept.records.len() + swept.outcomes.len() < limit
-            && let Some((end, id)) = shard.ends.first().copied()
-            && end <= now
-        {
-            let Some(mut record) = shard.take(&id) else {
-                shard.ends.pop_first();
-                continue;
-            };
-            self.bytes.fetch_sub(size(&record), Ordering::Relaxed);
-            match &mut record.state {
-                State::Completed { outcome, gone, .. } if *gone > now => {
-                    swept.outcomes.push(std::mem::take(outcome));
-                    self.bytes.fetch_add(size(&record), Ordering::Relaxed);
-                    shard.put(id, record);
-                }
-                _ => {
-                    self.records.fetch_sub(1, Ordering::Relaxed);
-                    swept.records.push(*record);
-                }
-            }
-        }
-        swept
-    }
-
-    /// Deletes up to `limit` records that are over, a few under each hold of a lock.
-    fn purge(&self, limit: usize) -> usize {
-        let mut purged = 0;
-        for index in 0..SHARDS {
-            while purged < limit {
-                let now = self.clock.now();
-                let most = SWEPT_AT_ONCE.min(limit - purged);
-                // The lock is let go at the end of this statement, before anything is freed.
-                let swept = self.sweep(&mut self.lock(index), now, most);
-                purged += swept.records.len();
-                if swept.records.len() + swept.outcomes.len() < most {
-                    break;
-                }
-            }
-        }
-        purged
-    }
 }
 
 impl Shard {
+    fn new() -> Self {
+        Self {
+            records: HashMap::new(),
+            ends: BTreeSet::new(),
+            next_look: NEVER,
+            dead: DeadTokens::default(),
+        }
+    }
+
     /// Stores `record` and returns what was there.
     fn put(&mut self, id: RecordId, record: Box<Record>) -> Option<Box<Record>> {
-        let end = sweep_at(&record);
+        let end = ends_at(&record);
+        if end.is_none() {
+            self.next_look = self.next_look.min(decide::due(&record).unwrap_or(NEVER));
+        }
         let old = self.records.insert(id, record);
-        if let Some(old_end) = old.as_deref().and_then(sweep_at) {
+        if let Some(old_end) = old.as_deref().and_then(ends_at) {
             self.ends.remove(&(old_end, id));
         }
         if let Some(end) = end {
@@ -300,26 +285,16 @@ impl Shard {
     /// Removes the record of `id`.
     fn take(&mut self, id: &RecordId) -> Option<Box<Record>> {
         let old = self.records.remove(id)?;
-        if let Some(end) = sweep_at(&old) {
+        if let Some(end) = ends_at(&old) {
             self.ends.remove(&(end, *id));
         }
         Some(old)
     }
 }
 
-/// What a sweep took out of a shard.
-#[derive(Default)]
-struct Swept {
-    records: Vec<Record>,
-    outcomes: Vec<Outcome>,
-}
-
-/// When there is something to take away from a record; `None` while it is alive.
-fn sweep_at(record: &Record) -> Option<Stamp> {
-    match &record.state {
-        State::Completed { outcome, expires, .. } if !outcome.bytes().is_empty() => Some(*expires),
-        _ => record.gone_at(),
-    }
+/// When a record that ended is next to be swept; `None` while it is alive.
+fn ends_at(record: &Record) -> Option<Stamp> {
+    record.gone_at().and_then(|_| decide::due(record))
 }
 
 /// About how many bytes a record takes in the store.
@@ -371,7 +346,7 @@ impl Store for MemoryStore {
             return Ok(claimed);
         }
         // What is over lies in other shards too; nothing else ever gives way.
-        self.purge(usize::MAX);
+        self.make_room();
         self.try_claim(claim, arrived).ok_or_else(|| StoreError::new(StoreErrorKind::Full))
     }
 
@@ -392,10 +367,15 @@ impl Store for MemoryStore {
         keep: Retention,
     ) -> Result<Held, StoreError> {
         bounds::outcome(outcome)?;
-        let decide = |found: Option<&Record>, _: &DeadTokens, at| {
-            decide::complete(found, lease, outcome, keep, at)
-        };
-        Ok(self.decide(&lease.id, decide))
+        self.decide(&lease.id, |found, _, at| {
+            let Decision { answer, write } = decide::complete(found, lease, outcome, keep, at);
+            // What was written before has its room.
+            if matches!(write, Write::Put(_)) && bounds::is_large(outcome) && self.is_crowded() {
+                let full = StoreError::new(StoreErrorKind::Full);
+                return Decision { answer: Err(full), write: Write::Keep };
+            }
+            Decision { answer: Ok(answer), write }
+        })
     }
 
     async fn end(&self, lease: &Lease, how: Ending) -> Result<Held, StoreError> {

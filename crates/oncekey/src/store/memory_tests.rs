@@ -86,3 +86,95 @@ async fn a_listing_shows_each_record_once_in_pages() {
     seen.dedup();
     assert_eq!(seen.len(), 100);
 }
+
+/// Collects what is logged, fields and all.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+impl tracing::field::Visit for Log {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        let mut log = self.0.lock().expect("not poisoned");
+        log.push_str(&format!("{field}={value:?} "));
+    }
+}
+
+#[tokio::test]
+async fn u3_the_end_of_an_unknown_request_is_logged_by_its_record_and_without_its_key() {
+    let (clock, log) = (Clock::manual(), Log::default());
+    let store = MemoryStore::new().with_clock(clock.clone());
+    let claim = Claim { lease: Duration::from_secs(30), ..claim(4_711) };
+    assert!(matches!(store.claim(&claim).await, Ok(Claimed::Acquired(_))));
+    let since = clock.now().after(claim.lease);
+    clock.advance(claim.lease + claim.horizon);
+    let _logging = tracing::subscriber::set_default(log.clone());
+    assert_eq!(store.purge_expired(10).await.expect("a number"), 1);
+    let text = log.0.lock().expect("not poisoned").clone();
+    for field in [
+        format!("record={} ", claim.id),
+        "attempt=1 ".to_owned(),
+        format!("unknown_since={} ", since.as_micros() / 1_000_000),
+        "unknown_for_seconds=3600 ".to_owned(),
+    ] {
+        assert!(text.contains(&field), "{field} is not in {text}");
+    }
+    assert!(!text.contains("k4711"), "{text}");
+    assert_eq!((store.len(), store.bytes()), (0, 0));
+}
+
+#[tokio::test]
+async fn u3_a_purge_looks_at_the_living_again_only_when_one_of_them_is_due() {
+    let clock = Clock::manual();
+    let store = MemoryStore::new().with_clock(clock.clone());
+    let memo = Bytes::from_static(b"memo");
+    let bulky = Claim { memo, horizon: Duration::MAX, ..claim(1) };
+    assert!(matches!(store.claim(&bulky).await, Ok(Claimed::Acquired(_))));
+    let shard = MemoryStore::index(&bulky.id);
+    let due = clock.now().after(bulky.lease).after(decide::SHRINK_AFTER);
+    assert_eq!(store.lock(shard).next_look, due);
+    let before = store.bytes();
+    clock.advance(due.since(clock.now()));
+    assert_eq!(store.purge_expired(10).await.expect("a number"), 0);
+    assert_eq!(store.bytes(), before - bulky.memo.len(), "it shrank");
+    assert_eq!(store.lock(shard).next_look, NEVER, "and there is nothing else to come");
+}
+
+#[tokio::test]
+async fn l4_nothing_is_purged_while_the_wall_clock_is_off_and_room_is_still_made() {
+    let clock = Clock::manual();
+    let store = MemoryStore::new().with_clock(clock.clone()).with_limits(10, 1 << 20);
+    for number in 1..10 {
+        complete(&store, number, Duration::from_secs(60)).await;
+    }
+    assert!(matches!(store.claim(&claim(0)).await, Ok(Claimed::Acquired(_))));
+    clock.advance(Duration::from_secs(2 * 3600));
+    clock.step_wall(crate::clock::Skew::Behind(Duration::from_secs(61)));
+    assert_eq!(store.purge_expired(10_000).await.expect("a number"), 0);
+    assert_eq!(store.len(), 10);
+    // What reads as absent gives way all the same; what is unknown does not.
+    assert!(matches!(store.claim(&claim(10)).await, Ok(Claimed::Acquired(_))));
+    assert!(matches!(store.claim(&claim(0)).await, Ok(Claimed::Unknown { .. })));
+    clock.step_wall(crate::clock::Skew::NONE);
+    assert_eq!(store.purge_expired(10_000).await.expect("a number"), 1, "the unknown one");
+}

@@ -1,6 +1,10 @@
 //! Ways in which libraries of this kind were seen to fail, each made impossible here: the races for
-//! a claim (B1 to B20). [`cases_keys`](super::cases_keys) has identity, tenancy and keys (B74 to
-//! B101, B139), [`cases_answers`](super::cases_answers) what is kept and replayed (B104 to B127).
+//! a claim (B1 to B20). [`cases_crash`](super::cases_crash) and
+//! [`cases_dropped`](super::cases_dropped) have crashes, time-outs and cancellation (B22 to B44),
+//! [`cases_fence`](super::cases_fence) ownership and renewals (B46 to B59),
+//! [`cases_keys`](super::cases_keys) identity, tenancy and keys (B74 to B101, B139),
+//! [`cases_answers`](super::cases_answers) what is kept and replayed (B104 to B127),
+//! [`cases_stores`](super::cases_stores) and `cases_damage` the stores (B130 to B137).
 //!
 //! A test bears the number of its case. These have none:
 //!

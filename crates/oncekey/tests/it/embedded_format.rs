@@ -128,3 +128,21 @@ async fn x3_a_folder_of_the_first_format_is_read() {
     }
     assert_eq!(store.counts().await.unwrap().unknown, 2);
 }
+
+#[test]
+fn x3_the_engines_format_is_the_one_whose_journals_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), &Clock::manual()));
+    let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("db/version"), b"FJL\x03", "another format of journals needs another reader");
+    let journal = read("db/0.jnl");
+    assert!(journal.windows(4).any(|bytes| bytes == b"FJL\x03"));
+    // Three values and their mark, over one keyspace.
+    assert_eq!(journal[..5], [1, 3, 0, 0, 0], "a batch begins with its count");
+    let found = oncekey::store::embedded::scan(folder.path()).unwrap();
+    assert_eq!((found.journals[0].batches, found.journals[0].torn), (1, false));
+    // A newer engine is let in by a person who has read how it writes journals.
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("fjall = { version = \"~3.1.13\""), "read its journal/ again");
+}

@@ -34,24 +34,38 @@ fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Changes one bit of each of these records, in a batch that follows on the store's own.
-fn damage(path: &Path, ids: &[RecordId]) {
+/// Writes what `change` makes of every entry of a closed folder that it changes, and `more` into the
+/// keyspace `meta`, in a batch that follows on the store's own.
+pub(crate) fn rewrite(
+    path: &Path,
+    mut change: impl FnMut(&str, &[u8], &[u8]) -> Option<Vec<u8>>,
+    more: &[(&str, Vec<u8>)],
+) {
     let database = fjall::Database::builder(path.join("db")).open().unwrap();
     let (mut batch, mut last, mut touched) = (database.batch(), [0; 24], Vec::new());
     let number = |mark: &[u8]| u64::from_le_bytes(mark[..8].try_into().unwrap());
     for name in database.list_keyspace_names() {
         let keyspace = database.keyspace(&name, Default::default).unwrap();
-        let mark = keyspace.get("mark").unwrap();
-        if let Some(mark) = mark.filter(|mark| number(mark) > number(&last)) {
-            last.copy_from_slice(&mark);
+        let mut is_touched = false;
+        for entry in keyspace.iter() {
+            let (key, value) = entry.into_inner().unwrap();
+            if &*key == b"mark" {
+                if number(&value) > number(&last) {
+                    last.copy_from_slice(&value);
+                }
+            } else if let Some(changed) = change(&name, &key, &value) {
+                batch.insert(&keyspace, &key[..], changed);
+                is_touched = true;
+            }
         }
-        for id in ids {
-            let Some(value) = keyspace.get(id.as_bytes()).unwrap() else { continue };
-            let mut value = value.to_vec();
-            let middle = value.len() / 2;
-            value[middle] ^= 1;
-            batch.insert(&keyspace, id.as_bytes(), value);
-            touched.push(keyspace.clone());
+        if &*name == "meta" {
+            for (key, value) in more {
+                batch.insert(&keyspace, *key, value.as_slice());
+                is_touched = true;
+            }
+        }
+        if is_touched {
+            touched.push(keyspace);
         }
     }
     let next = number(&last) + 1;
@@ -60,6 +74,19 @@ fn damage(path: &Path, ids: &[RecordId]) {
         batch.insert(keyspace, "mark", last);
     }
     batch.durability(Some(fjall::PersistMode::SyncAll)).commit().unwrap();
+}
+
+/// Changes one bit of each of these records.
+pub(crate) fn damage(path: &Path, ids: &[RecordId]) {
+    let change = |_: &str, key: &[u8], value: &[u8]| {
+        ids.iter().any(|id| id.as_bytes() == key).then(|| {
+            let mut value = value.to_vec();
+            let middle = value.len() / 2;
+            value[middle] ^= 1;
+            value
+        })
+    };
+    rewrite(path, change, &[]);
 }
 
 /// Runs this test binary again, only to open the folder and say how that went.

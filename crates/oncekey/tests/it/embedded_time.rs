@@ -13,7 +13,7 @@ use crate::embedded::{
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The names of the buckets in a folder that nobody has open.
-fn buckets(path: &Path) -> Vec<String> {
+pub(crate) fn buckets(path: &Path) -> Vec<String> {
     let database = fjall::Database::builder(path.join("db")).open().unwrap();
     let names = database.list_keyspace_names();
     let mut names: Vec<_> = names.iter().map(|name| name.to_string()).collect();

@@ -185,6 +185,17 @@ async fn leave(bench: &Bench, way: &str) {
             bench.store.fail(Call::Complete, Fault::After(StoreErrorKind::Timeout));
             let _ = bench.run(fresh()).await.complete(done(), DAY).await;
         }
+        "given up" => {
+            for _ in 0..2 {
+                bench.store.fail(Call::Complete, Fault::Before(StoreErrorKind::Unreadable));
+            }
+            let _ = bench.run(fresh()).await.complete(done(), DAY).await;
+        }
+        "taken back in vain" => {
+            bench.store.fail(Call::Claim, Fault::After(StoreErrorKind::Timeout));
+            bench.store.fail(Call::End, Fault::Before(StoreErrorKind::Unreadable));
+            assert!(bench.begin(fresh()).await.is_err());
+        }
         "replay" => drop(bench.begin(completed()).await),
         "mismatch" => {
             let digest = Fingerprint::from_parts(Recipe::from_number(1), [1; 32]);
@@ -226,6 +237,8 @@ async fn l6_b52_no_task_and_no_renewal_is_left_by_any_early_exit() {
         "panic",
         "cancel",
         "lost reply",
+        "given up",
+        "taken back in vain",
         "replay",
         "mismatch",
         "other principal",

@@ -147,3 +147,59 @@ async fn x4_o6_while_it_is_tried_in_the_background_the_lease_is_renewed() {
     let replay = bench.begin(claim("k")).await;
     assert!(matches!(replay, Ok(Begun::Replay { .. })), "{replay:?}");
 }
+
+/// What must not be lost of an outcome.
+fn head(_: &Outcome) -> Outcome {
+    Outcome::new(&b"head"[..])
+}
+
+#[tokio::test(start_paused = true)]
+async fn x5_a_store_without_room_gets_what_must_not_be_lost_at_once() {
+    for full in [StoreErrorKind::Full, StoreErrorKind::OutOfBounds] {
+        let bench = Bench::new();
+        let run = bench.run(claim("k")).await;
+        bench.store.fail(Call::Complete, Fault::Before(full));
+        let ended = run.complete_at_least(done(), DAY, head).await;
+        assert!(matches!(ended, RunEnded::Stored { .. }), "{ended:?}");
+        assert_eq!(bench.store.calls(Call::Complete), 2);
+        assert_eq!(bench.seen.count(|event| *event == Event::OutcomeLessened), 1);
+        let again = bench.begin(claim("k")).await;
+        let Ok(Begun::Replay { outcome, .. }) = again else { panic!("{again:?}") };
+        assert_eq!(outcome, head(&done()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x5_o6_a_store_that_becomes_full_meanwhile_is_tried_with_less_in_the_background() {
+    let bench = Bench::new();
+    let run = bench.run(claim("k")).await;
+    bench.store.fail(Call::Complete, Fault::Before(StoreErrorKind::Unavailable));
+    bench.store.fail(Call::Complete, Fault::Before(StoreErrorKind::Unavailable));
+    bench.store.fail(Call::Complete, Fault::Before(StoreErrorKind::Full));
+    let ended = run.complete_at_least(done(), DAY, head).await;
+    assert!(matches!(ended, RunEnded::Unstored), "{ended:?}");
+    assert!(bench.engine.unstored_bytes() > 0);
+    bench.clock.advance(Duration::from_secs(1));
+    let id = claim("k").id;
+    until("it is stored", async || bench.standing(&id).await == Some(Standing::Completed)).await;
+    let again = bench.begin(claim("k")).await;
+    let Ok(Begun::Replay { outcome, .. }) = again else { panic!("{again:?}") };
+    assert_eq!(outcome, head(&done()));
+    assert_eq!(bench.engine.unstored_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn o6_x5_where_the_backlog_has_no_room_for_the_whole_it_keeps_what_must_not_be_lost() {
+    let mut limits = Limits::default();
+    limits.unstored_bytes = 1_000;
+    let bench = Bench::with(limits);
+    let run = bench.run(claim("k")).await;
+    for _ in 0..2 {
+        bench.store.fail(Call::Complete, Fault::Before(StoreErrorKind::Unavailable));
+    }
+    let ended = run.complete_at_least(Outcome::new(vec![b'x'; 2_000]), DAY, head).await;
+    assert!(matches!(ended, RunEnded::Unstored), "{ended:?}");
+    bench.clock.advance(Duration::from_secs(1));
+    let id = claim("k").id;
+    until("it is stored", async || bench.standing(&id).await == Some(Standing::Completed)).await;
+}

@@ -26,6 +26,7 @@ pub(crate) enum Call {
     Renew,
     Complete,
     End,
+    Changed,
 }
 
 /// A store whose next calls fail as they are told.
@@ -34,11 +35,24 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Call, Fault)>>,
     calls: Mutex<Vec<Call>>,
+    /// How often a call yields before it does anything, and again before it answers.
+    steps: usize,
 }
 
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, faults: Mutex::default(), calls: Mutex::default() }
+        Self::stepping(inner, 0)
+    }
+
+    /// A store whose every call can be dropped before its effect and after it.
+    pub(crate) fn stepping(inner: Arc<dyn Store>, steps: usize) -> Self {
+        Self { inner, faults: Mutex::default(), calls: Mutex::default(), steps }
+    }
+
+    async fn step(&self) {
+        for _ in 0..self.steps {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The next call of this kind fails so. Several queue up.
@@ -74,8 +88,13 @@ impl Faulty {
         call: Call,
         real: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.step().await;
         match self.next(call) {
-            None => real.await,
+            None => {
+                let answer = real.await;
+                self.step().await;
+                answer
+            }
             Some(Fault::Before(kind)) => Err(StoreError::new(kind)),
             Some(Fault::After(kind)) => {
                 real.await?;
@@ -120,7 +139,7 @@ impl Store for Faulty {
         seen: Version,
         bound: Duration,
     ) -> Result<(), StoreError> {
-        self.inner.changed(id, seen, bound).await
+        self.through(Call::Changed, self.inner.changed(id, seen, bound)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -243,8 +243,10 @@ async fn x1_an_insecure_route_never_runs_beside_a_run_that_is_known() {
 #[tokio::test]
 async fn o6_an_ending_that_no_store_takes_is_given_up_at_once() {
     let (rig, store) = rig(Policy::default());
-    store.fail(Call::Complete, Fault::Before(StoreErrorKind::OutOfBounds));
-    store.fail(Call::Complete, Fault::Before(StoreErrorKind::OutOfBounds));
+    // The whole of it, the answer without body, and that once more in the background.
+    for _ in 0..3 {
+        store.fail(Call::Complete, Fault::Before(StoreErrorKind::OutOfBounds));
+    }
     let reply = rig.send(pay("k", "", "")).await;
     assert_eq!((reply.status, reply.told()), (201, "unstored"));
     assert_eq!(rig.engine.stop(Duration::from_secs(5)).await, 0, "nothing is left running");
@@ -252,4 +254,44 @@ async fn o6_an_ending_that_no_store_takes_is_given_up_at_once() {
     let after =
         Rig::on(Arc::clone(&rig.store), rig.clock.clone(), Policy::default(), Scoping::shared());
     assert_eq!(after.send(pay("k", "", "")).await.code(), "outcome-unknown");
+}
+
+#[tokio::test]
+async fn x5_p3_at_worst_an_answer_is_kept_without_its_body() {
+    let (rig, store) = rig(Policy::default());
+    store.fail(Call::Complete, Fault::Before(StoreErrorKind::Full));
+    let script = "status=402 header=etag:\"1\" header=x-paid:no";
+    let first = rig.send(pay("k", script, "the body")).await;
+    assert_eq!((first.status, first.told()), (402, "stored"));
+    assert_eq!((&first.body[..], first.header("etag")), (&b"run 1: the body"[..], Some("\"1\"")));
+    let replay = rig.send(pay("k", script, "the body")).await;
+    assert_eq!((replay.status, replay.told()), (402, "replayed"));
+    assert_eq!(replay.header("idempotency-body"), Some("omitted"));
+    assert_eq!((replay.header("etag"), replay.header("x-paid")), (None, Some("no")));
+    assert!(replay.body.is_empty(), "{replay:?}");
+    assert_eq!(rig.app.runs(), 1);
+}
+
+#[tokio::test]
+async fn x5_a_memory_store_that_is_full_keeps_large_answers_without_their_body() {
+    let clock = Clock::manual();
+    let memory = MemoryStore::new().with_clock(clock.clone()).with_limits(10, 64 << 10);
+    let rig = Rig::on(Arc::new(memory), clock, Policy::default(), Scoping::shared());
+    let slow = ["a", "b"].map(|key| rig.spawn(pay(key, "wait big=100000", "")));
+    rig.app.entered().await;
+    rig.app.entered().await;
+    rig.app.open();
+    rig.app.open();
+    let mut kept = 0;
+    for (client, key) in slow.into_iter().zip(["a", "b"]) {
+        let first = client.await.expect("no panic");
+        assert_eq!((first.told(), first.body.len()), ("stored", 100_000));
+        let replay = rig.send(pay(key, "wait big=100000", "")).await;
+        assert!(replay.replayed(), "{replay:?}");
+        kept += usize::from(replay.body.len() == 100_000);
+        assert_eq!(replay.body.is_empty(), replay.header("idempotency-body") == Some("omitted"));
+    }
+    assert_eq!(kept, 1, "the first passed the bound, the second met it");
+    let refused = rig.send(pay("c", "", "")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "store-full"));
 }

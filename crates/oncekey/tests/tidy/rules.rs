@@ -138,6 +138,28 @@ pub(crate) fn telling_names(source: &Source) -> Vec<Finding> {
     found
 }
 
+/// The tests that a document names: words in backticks that begin with a rule's id or a case's
+/// number and read as a sentence.
+pub(crate) fn tests_named(source: &Source) -> Vec<Finding> {
+    if !source.path.ends_with(".md") {
+        return Vec::new();
+    }
+    let is_test = |word: &str| {
+        let id = word.split('_').next().unwrap_or_default();
+        let letters = id.trim_end_matches(|c: char| c.is_ascii_digit());
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        letters.len() == 1
+            && letters.len() < id.len()
+            && word.matches('_').count() > 2
+            && word.chars().all(plain)
+    };
+    numbered(&source.text)
+        .flat_map(|(at, line)| line.split('`').skip(1).step_by(2).map(move |word| (at, word)))
+        .filter(|(_, word)| is_test(word))
+        .map(|(at, word)| (at, word.to_owned()))
+        .collect()
+}
+
 pub(crate) fn module_docs(source: &Source) -> Vec<Finding> {
     // Tests beside a module are that module's.
     let beside = source.path.contains("/src/") && source.is_test_file();

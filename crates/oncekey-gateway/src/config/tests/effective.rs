@@ -13,6 +13,7 @@ listen = "0.0.0.0:1"
 header_timeout = "1s"
 body_timeout = "2m"
 max_header_bytes = "16KiB"
+max_request_buffers = "64MiB"
 drain_delay = "3s"
 drain_timeout = "1h"
 [admin]
@@ -26,6 +27,8 @@ max_idle = 0
 [store]
 kind = "memory"
 max_entries = 5
+max_bytes = "300MiB"
+reserve = "64MiB"
 [tenant]
 from = "header:X-Tenant-Id"
 trusted_peers = ["10.0.0.0/8", "::1", "192.168.1.7"]
@@ -176,12 +179,15 @@ const FIELDS: &[&str] = &[
     "server.listen",
     "server.drain_delay",
     "server.max_header_bytes",
+    "server.max_request_buffers",
     "upstream.url",
     "upstream.timeout",
     "upstream.max_idle",
     "store.kind",
     "store.path",
     "store.max_entries",
+    "store.max_bytes",
+    "store.reserve",
     "tenant.from",
     "tenant.trusted_peers",
     "principal.headers",

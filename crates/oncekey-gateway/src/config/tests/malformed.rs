@@ -201,10 +201,22 @@ fn x5_an_answer_that_no_store_takes_cannot_be_asked_for() {
 
 #[test]
 fn x6_limits_that_nothing_keeps_are_no_settings() {
+    each_is_refused(&[("[server]\nmax_buffered = \"1GiB\"", 2, "unknown field")]);
+}
+
+#[test]
+fn x6_a_body_that_never_finds_room_cannot_be_asked_for() {
     each_is_refused(&[
-        ("[server]\nmax_buffered = \"1GiB\"", 2, "unknown field"),
-        ("[store]\nmax_bytes = \"1GiB\"", 2, "unknown field"),
+        ("[server]\nmax_request_buffers = \"1KiB\"", 2, "out of range"),
+        ("[defaults]\nmax_request_body = \"129MiB\"", 2, "more than half of max_request_buffers"),
+        (
+            "[server]\nmax_request_buffers = \"2MiB\"\n[defaults]\nmax_request_body = \"1025KiB\"",
+            4,
+            "more than half of max_request_buffers",
+        ),
     ]);
+    let fits = "[server]\nmax_request_buffers = \"2MiB\"\n[defaults]\nmax_request_body = \"1MiB\"";
+    assert_eq!(super::accepted(fits).server.max_request_buffers, 2 << 20);
 }
 
 #[test]

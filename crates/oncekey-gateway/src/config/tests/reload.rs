@@ -35,6 +35,8 @@ fn a5_what_ids_are_derived_from_needs_a_restart() {
         ("[admin]\nlisten = \"127.0.0.1:1\"", "[admin] listen", Effect::None),
         ("[store]\npath = \"/other\"", "[store] kind or path", Effect::KeysBecomeNew),
         ("[store]\nmax_entries = 7", "[store] max_entries", Effect::None),
+        ("[store]\nmax_bytes = \"1GiB\"", "[store] max_bytes or reserve", Effect::None),
+        ("[store]\nreserve = \"1GiB\"", "[store] max_bytes or reserve", Effect::None),
     ];
     for (new, what, effect) in rows {
         assert_eq!(refusal("", new), Some(vec![(what.to_owned(), effect)]), "{new}");

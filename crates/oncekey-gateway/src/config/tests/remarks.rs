@@ -57,6 +57,7 @@ fn a3_dangerous_settings_are_warned_about() {
     let rows: &[(&str, usize, &str)] = &[
         ("[store]\nkind = \"memory\"", 2, "forgets every key at a restart"),
         ("[store]\nkind = \"memory\"\npath = \"./x\"", 3, "uses no folder"),
+        ("[store]\nkind = \"memory\"\nreserve = \"1GiB\"", 3, "uses no disk"),
         ("[admin]\nlisten = \"0.0.0.0:9090\"", 2, "reachable from outside"),
         ("[tenant]\nfrom = \"host\"\ntrusted_peers = [\"0.0.0.0/0\"]", 3, "trusts everyone"),
         ("[defaults]\ninsecure_pass_through = true", 2, "run unprotected"),

@@ -166,6 +166,16 @@ fn a3_an_upstream_that_is_the_gateway_itself_is_refused() {
 }
 
 #[test]
+fn x5_a_folder_may_not_be_bounded_below_what_an_idle_one_takes() {
+    let refusal = refused("[store]\nmax_bytes = \"255MiB\"").to_string();
+    assert!(refusal.contains("at least \"256MiB\""), "{refusal}");
+    let config = accepted("[store]\nmax_bytes = \"256MiB\"\nreserve = 1");
+    assert_eq!((config.store.max_bytes, config.store.reserve), (Some(256 << 20), Some(1)));
+    let memory = accepted("[store]\nkind = \"memory\"\nmax_bytes = \"1MiB\"");
+    assert_eq!((memory.store.max_bytes, memory.store.reserve), (Some(1 << 20), None));
+}
+
+#[test]
 fn o4_a_short_timeout_shortens_the_time_to_connect() {
     let config = accepted("[upstream]\ntimeout = \"1s\"");
     assert_eq!(config.upstream.connect_timeout, Duration::from_secs(1));

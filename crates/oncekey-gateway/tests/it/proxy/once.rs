@@ -149,7 +149,7 @@ async fn o4_connections_are_used_again() {
 }
 
 #[tokio::test]
-async fn o4_refused_connection_means_nothing_was_sent() {
+async fn o4_b30_refused_connection_means_nothing_was_sent() {
     let serving = gateway(Proxy::new(nowhere().await));
     let answer = ask(
         serving.address(),
@@ -181,7 +181,7 @@ async fn o4_nothing_was_sent_when_the_fresh_connection_is_refused_too() {
 }
 
 #[tokio::test]
-async fn o4_a_request_that_was_read_and_not_answered_was_perhaps_run() {
+async fn o4_b30_a_request_that_was_read_and_not_answered_was_perhaps_run() {
     let app = App::start(|mut wire, _, seen| async move {
         seen.note(wire.message().await);
     })

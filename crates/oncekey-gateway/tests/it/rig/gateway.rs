@@ -47,13 +47,25 @@ pub(crate) fn oncekey(arguments: &[&str]) -> Ended {
 
 /// The binary in an environment without settings.
 pub(super) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    clean(env!("CARGO_BIN_EXE_oncekey"))
+}
+
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("ONCEKEY") || text == "RUST_LOG" {
             command.env_remove(&name);
         }
     }
+    command
+}
+
+/// The binary under a limit of open files.
+fn with_files(limit: u32) -> Command {
+    let mut command = clean("sh");
+    let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_oncekey"));
     command
 }
 
@@ -65,6 +77,7 @@ pub(crate) struct Builder {
     data: Option<PathBuf>,
     arguments: Vec<OsString>,
     variables: Vec<(String, String)>,
+    files: Option<u32>,
 }
 
 impl Builder {
@@ -89,6 +102,12 @@ impl Builder {
     /// A variable of its environment.
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// How many files it may have open.
+    pub(crate) fn files(mut self, limit: u32) -> Self {
+        self.files = Some(limit);
         self
     }
 
@@ -126,6 +145,7 @@ impl Builder {
             data,
             arguments: self.arguments,
             variables: self.variables,
+            files: self.files,
             _folder: folder,
         }
     }
@@ -139,6 +159,7 @@ struct Prepared {
     data: PathBuf,
     arguments: Vec<OsString>,
     variables: Vec<(String, String)>,
+    files: Option<u32>,
     _folder: TempDir,
 }
 
@@ -150,7 +171,7 @@ struct Addresses {
 
 impl Prepared {
     fn command(&self) -> Command {
-        let mut command = binary();
+        let mut command = self.files.map_or_else(binary, with_files);
         command.arg("serve");
         command.args(["--listen", &self.port.address().to_string(), "--admin", "127.0.0.1:0"]);
         command.arg("--data").arg(&self.data);

@@ -67,6 +67,7 @@ pub fn accept_loss(path: impl AsRef<Path>, who: &str, reason: &str) -> Result<Ac
     }
     let _folder = Folder::take(path)?;
     let mut judged = check::judge(path)?;
+    judged.whole()?;
     if judged.damages.is_empty() {
         judged.damages = behind(path, &judged)?;
     }
@@ -149,6 +150,11 @@ fn write_down(
         "missing": missing,
         "copies": copies.file_name().map(|name| name.to_string_lossy()),
     });
+    append(path, &entry)
+}
+
+/// Adds a line to the file of what was decided about the folder at `path`, synced.
+pub(super) fn append(path: &Path, entry: &serde_json::Value) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path.join(AUDIT))?;
     // One write: a line is whole or is the last.
     file.write_all(format!("{entry}\n").as_bytes())?;
@@ -159,6 +165,11 @@ fn write_down(
 /// Shortens the journals to what is intact, and makes `synced` say what is there.
 fn repair(path: &Path, judged: &Judged) -> Result<(), OpenError> {
     let failed = |error| OpenError::io(path, error);
+    if judged.engine == Engine::Unfinished {
+        // Nothing was ever stored.
+        fs::remove_dir_all(path.join("db")).map_err(failed)?;
+        return synced::replace(path, &Table::default()).map_err(failed);
+    }
     let before = judged.table.clone().unwrap_or_default();
     kept::restore(path, before.oldest).map_err(failed)?;
     check::cut(path, &judged.cuts).map_err(failed)?;

@@ -24,6 +24,8 @@ pub(super) struct Buckets {
     open: Vec<Open>,
     /// Deleted ones go there: whoever drops a last handle deletes files, for as long as it takes.
     deleted: SyncSender<Keyspace>,
+    /// Deleted, and not handed over yet.
+    over: Option<Keyspace>,
     synced: Arc<Synced>,
 }
 
@@ -69,7 +71,8 @@ impl Buckets {
             let records = keyspace.approximate_len().saturating_sub(1);
             Open { name, keyspace, records }
         });
-        let mut buckets = Self { database, options, live, open: open.collect(), deleted, synced };
+        let mut buckets =
+            Self { database, options, live, open: open.collect(), deleted, over: None, synced };
         buckets.sort();
         buckets
     }
@@ -120,34 +123,31 @@ impl Buckets {
         Ok((keyspace, Made::Now))
     }
 
-    /// Deletes buckets whose every record is over at `now`, until `limit` records are deleted or
-    /// none is left; says how many records that were, about.
-    pub(super) fn delete_over(&mut self, now: Stamp, limit: usize) -> fjall::Result<Deleted> {
-        let mut deleted = Deleted::default();
-        while deleted.records < limit {
-            let Some(at) = self.open.iter().position(|open| open.name.over() <= now) else { break };
-            let open = self.open.remove(at);
-            deleted.buckets.push(open.keyspace.clone());
-            deleted.records += open.records;
-            // On disk before the bucket goes: one that is listed and not there is damage.
-            let id = open.keyspace.id();
-            self.synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
-            self.synced.sync()?;
-            self.database.delete_keyspace(open.keyspace)?;
-        }
-        Ok(deleted)
+    /// Deletes a bucket whose every record is over at `now`, the oldest first; says about how many
+    /// records it held. It waits to be handed over then.
+    pub(super) fn delete_over(&mut self, now: Stamp) -> fjall::Result<Option<usize>> {
+        let Some(at) = self.open.iter().rposition(|open| open.name.over() <= now) else {
+            return Ok(None);
+        };
+        let open = self.open.remove(at);
+        // On disk before the bucket goes: one that is listed and not there is damage.
+        let id = open.keyspace.id();
+        self.synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
+        self.synced.sync()?;
+        self.over = Some(open.keyspace.clone());
+        self.database.delete_keyspace(open.keyspace)?;
+        Ok(Some(open.records))
     }
 
-    /// Hands deleted buckets to whoever may wait for their files to go.
-    pub(super) fn hand_over(&self, deleted: Deleted) {
-        for keyspace in deleted.buckets {
-            if let Err(TrySendError::Full(keyspace) | TrySendError::Disconnected(keyspace)) =
-                self.deleted.try_send(keyspace)
-            {
-                // A pause now is better than a queue without bound.
-                drop(keyspace);
-            }
+    /// Hands the bucket that was deleted last to whoever may wait for its files to go; says
+    /// whether none waits any more.
+    pub(super) fn hand_over(&mut self) -> bool {
+        if let Some(keyspace) = self.over.take()
+            && let Err(TrySendError::Full(keyspace)) = self.deleted.try_send(keyspace)
+        {
+            self.over = Some(keyspace);
         }
+        self.over.is_none()
     }
 
     /// The keyspaces, for readers.
@@ -156,6 +156,11 @@ impl Buckets {
             live: self.live.clone(),
             ended: self.open.iter().map(|open| open.keyspace.clone()).collect(),
         }
+    }
+
+    /// Whether there is no bucket at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
     }
 
     pub(super) fn live(&self) -> &Keyspace {
@@ -179,15 +184,6 @@ pub(super) enum Made {
     Before,
 }
 
-/// Buckets that were deleted, and about how many records they held.
-#[derive(Default)]
-pub(super) struct Deleted {
-    buckets: Vec<Keyspace>,
-    pub(super) records: usize,
-}
-
-impl Deleted {
-    pub(super) fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
-    }
-}
+#[cfg(test)]
+#[path = "buckets_tests.rs"]
+mod tests;

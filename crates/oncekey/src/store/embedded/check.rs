@@ -7,20 +7,22 @@
 //! 3. After the last intact batch of a journal only zeros follow. In the last journal anything may
 //!    follow that was not known to be synced: a crash tore it, and nobody was told of it.
 //! 4. Gaps that a person accepted are no damage. Others are, however old.
-//! 5. Each keyspace that held something has its folder. After opening it must also hold its last
-//!    synced mark; that is for [`open`](super::open) to check.
+//! 5. Each keyspace that held something has its folder, with its list of tables intact and all of
+//!    them there: the engine would make what it misses anew, and delete what it then does not know.
+//!    After opening it must also hold its last synced mark; that is for [`open`](super::open).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Damage, Fault, Missing, OpenError};
+use super::error::{Damage, Fault, Flaw, Missing, OpenError};
 use super::folder::{self, Folder};
 use super::journal::{self, Contents, Tail};
 use super::kept;
 use super::layout::Mark;
 use super::synced::{self, Gap, Start, Synced, Table};
+use super::tables;
 use super::walk::{self, Verdict};
 
 /// What reading a folder shows; see [`scan`].
@@ -34,6 +36,9 @@ pub struct Scan {
     pub synced: Option<Known>,
     /// What is wrong. Empty: opening goes on.
     pub damages: Vec<Damage>,
+    /// Files of the storage engine that are missing or changed, and that it would delete others
+    /// for. Empty: opening goes on.
+    pub files: Vec<Flaw>,
 }
 
 /// A journal, as far as it is intact.
@@ -86,13 +91,10 @@ pub fn scan(path: impl AsRef<Path>) -> Result<Scan, OpenError> {
     };
     let mut judged = judge(path)?;
     judged.damages.extend(format);
-    let journals = judged.journals.iter().map(Journal::of).collect();
-    let synced = judged.table.map(|table| Known {
-        number: table.highest.number,
-        keyspaces: table.keyspaces.into_iter().map(|it| (it.name, it.mark.number)).collect(),
-        accepted: table.gaps.into_iter().map(|gap| (gap.first, gap.last)).collect(),
-    });
-    Ok(Scan { journals, synced, damages: judged.damages })
+    let damages = std::mem::take(&mut judged.damages);
+    let files = std::mem::take(&mut judged.files);
+    let (journals, synced) = judged.told();
+    Ok(Scan { journals, synced, damages, files })
 }
 
 impl Journal {
@@ -130,6 +132,8 @@ pub(super) struct Judged {
     /// What is in the engine's folder, or kept beside it.
     pub(super) journals: Vec<Contents>,
     pub(super) damages: Vec<Damage>,
+    /// Files that the engine would make anew, and delete what it does not know then.
+    pub(super) files: Vec<Flaw>,
     /// Gaps that are there, accepted or not.
     pub(super) gaps: Vec<Gap>,
     /// How much of a journal may stay: `(number in its name, bytes)`.
@@ -174,6 +178,7 @@ pub(super) fn judge(path: &Path) -> Result<Judged, OpenError> {
         table: None,
         journals,
         damages: Vec::new(),
+        files: Vec::new(),
         gaps: Vec::new(),
         cuts: Vec::new(),
         highest,
@@ -198,6 +203,13 @@ pub(super) fn judge(path: &Path) -> Result<Judged, OpenError> {
             judged.damages.push(Damage::KeyspaceMissing { name, synced });
         }
     }
+    if engine == Engine::Whole {
+        if !has_marker(&database) {
+            let path = database.join("version");
+            judged.files.push(Flaw { path, damage: Damage::FileMissing });
+        }
+        judged.files.extend(tables::unlisted(&database, table.as_ref())?);
+    }
     judged.table = table;
     Ok(judged)
 }
@@ -217,7 +229,27 @@ pub(super) fn take(path: &Path) -> Result<(Folder, Arc<Synced>), OpenError> {
 }
 
 impl Judged {
+    /// What of it is worth telling.
+    pub(super) fn told(self) -> (Vec<Journal>, Option<Known>) {
+        let journals = self.journals.iter().map(Journal::of).collect();
+        let known = self.table.map(|table| Known {
+            number: table.highest.number,
+            keyspaces: table.keyspaces.into_iter().map(|it| (it.name, it.mark.number)).collect(),
+            accepted: table.gaps.into_iter().map(|gap| (gap.first, gap.last)).collect(),
+        });
+        (journals, known)
+    }
+
+    /// Refuses a folder that lacks a file without which nobody can go on.
+    pub(super) fn whole(&mut self) -> Result<(), OpenError> {
+        match self.files.drain(..).next() {
+            Some(Flaw { path, damage }) => Err(OpenError::Damaged { path, damage }),
+            None => Ok(()),
+        }
+    }
+
     fn refuse(mut self, path: &Path) -> Result<Self, OpenError> {
+        self.whole()?;
         if self.damages.is_empty() {
             return Ok(self);
         }

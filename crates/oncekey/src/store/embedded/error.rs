@@ -1,8 +1,13 @@
-//! Why a folder cannot be opened as a store. Every answer names the folder and what to do.
+//! Why a folder cannot be opened as a store, and why an open one failed. Every answer says what to
+//! do.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::layout::META;
 
 /// Why a store was not opened.
 ///
@@ -49,6 +54,32 @@ pub enum OpenError {
         /// What is wrong.
         damage: Damage,
     },
+    /// It failed as soon as it was open.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// There is no store to be looked at.
+    #[error("there is no store in {path}: name the data folder of one")]
+    NoStore {
+        /// The folder, which may not be there itself.
+        path: PathBuf,
+    },
+    /// It is a backup, which is only ever read.
+    #[error("{path} is a backup: restore it to a folder of its own (oncekey store restore)")]
+    Backup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The temporary folder does not serve, by way of which a folder is looked at.
+    #[error(
+        "{path}, by way of which the store is looked at, cannot be made ({source}): name a folder \
+         with room for its journals in TMPDIR"
+    )]
+    StandIn {
+        /// The temporary folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused something else.
     #[error("the data folder {path} cannot be opened: {source}")]
     Io {
@@ -69,6 +100,18 @@ pub enum Damage {
     /// The file that names the format says something else.
     #[error("the file that names the format cannot be read")]
     FormatUnreadable,
+    /// A restore into the folder was interrupted.
+    #[error("a restore into it did not come to its end")]
+    HalfRestored,
+    /// A file of the storage engine is not there.
+    #[error("the file is missing")]
+    FileMissing,
+    /// A file of the storage engine does not have the contents that were written.
+    #[error("the file does not match its checksum")]
+    FileChanged,
+    /// The storage engine makes no file of this name.
+    #[error("the file is not one of the storage engine's")]
+    FileUnknown,
     /// A value that every folder has is missing or has the wrong length.
     #[error("the value {0:?} is missing or cut off")]
     Value(&'static str),
@@ -176,6 +219,9 @@ impl Damage {
             self,
             Self::FormatMissing
                 | Self::FormatUnreadable
+                | Self::HalfRestored
+                | Self::FileMissing
+                | Self::FileChanged
                 | Self::SyncedUnreadable
                 | Self::Journal { .. }
                 | Self::KeyspaceMissing { .. }
@@ -185,25 +231,39 @@ impl Damage {
     /// Whether a person can go on without what is missing.
     #[must_use]
     pub fn can_be_accepted(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            // Without it nobody knows the folder's secret.
+            Self::KeyspaceMissing { name, .. } => name != META,
             Self::SyncedUnreadable
-                | Self::SyncedOfAnother
-                | Self::Journal { .. }
-                | Self::KeyspaceMissing { .. }
-                | Self::KeyspaceBehind { .. }
-        )
+            | Self::SyncedOfAnother
+            | Self::Journal { .. }
+            | Self::KeyspaceBehind { .. } => true,
+            _ => false,
+        }
     }
 
     /// What to do.
     fn advice(&self) -> &'static str {
-        if self.can_be_accepted() {
-            "restore it from a backup, or go on without what is missing by \
-             `oncekey store accept-loss`"
+        if matches!(self, Self::HalfRestored) {
+            "delete the folder and restore again"
+        } else if self.can_be_accepted() {
+            "`oncekey store check` tells everything; restore it from a backup, or go on without \
+             what is missing by `oncekey store accept-loss`"
         } else {
-            "restore it from a backup"
+            "`oncekey store check` tells everything; restore it from a backup"
         }
     }
+}
+
+/// One thing that is wrong with a folder.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {damage}")]
+#[non_exhaustive]
+pub struct Flaw {
+    /// The folder or the file in it.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub damage: Damage,
 }
 
 impl OpenError {
@@ -231,4 +291,52 @@ impl OpenError {
     pub(super) fn damaged(path: &Path, damage: Damage) -> Self {
         Self::Damaged { path: path.to_path_buf(), damage }
     }
+}
+
+/// Why a store that was open promises nothing any more (X7). Told once; the process has to end.
+///
+/// What was acknowledged before is in the folder, and is there when it is opened again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A write or sync failed, of a batch or in the background.
+    #[error(
+        "a write to the data folder {path} failed ({source}{}): free space or repair the disk, \
+         then start again; what was acknowledged is there",
+        told(*.free)
+    )]
+    Write {
+        /// The folder.
+        path: PathBuf,
+        /// Free bytes there, just afterwards.
+        free: Option<u64>,
+        /// What the storage engine said.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The writer waited for the disk for too long.
+    #[error(
+        "a write has not ended for {} s: look at the disk, then start again; what was acknowledged \
+         is there",
+        stall.as_secs_f64()
+    )]
+    Stuck {
+        /// How long it was waited for.
+        stall: Duration,
+    },
+    /// The folder is no longer where it was opened.
+    #[error(
+        "the data folder {path} was deleted or replaced while it was in use: put it back, or \
+         restore it from a backup, then start again"
+    )]
+    FolderGone {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The writer gave up, which is a defect of this library.
+    #[error("the writer of the data folder panicked: start again; what was acknowledged is there")]
+    Panicked,
+}
+
+fn told(free: Option<u64>) -> String {
+    free.map_or_else(String::new, |free| format!(", {free} bytes are free"))
 }

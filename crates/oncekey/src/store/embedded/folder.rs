@@ -3,7 +3,9 @@
 //! ```text
 //! lock     held by the one process that has the store open
 //! format   one line, "oncekey embedded 1": written and synced before any record
+//! synced   what is known to be on disk: made and synced before `db/`
 //! db/      the storage engine's files
+//! journals/, audit, lost-*/    see docs/storage-format.md
 //! ```
 //!
 //! 1. A folder in a newer format is refused before anything is written, the lock file included.
@@ -18,6 +20,15 @@ use super::error::{Damage, OpenError};
 
 /// The format that this version writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
+
+/// Where a restore gathers what it moves to its place at the end: while it is there, the folder is
+/// not whole.
+pub(super) const RESTORING: &str = "restoring";
+
+/// What makes a folder a backup, see [`backup`](super::backup).
+pub(super) const MANIFEST: &str = "manifest";
+
+const LOCK: &str = "lock";
 
 const PREFIX: &str = "oncekey embedded ";
 
@@ -46,13 +57,60 @@ impl Folder {
         Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// The file whose lock holds the folder.
+    pub(super) fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
     /// Where the storage engine's files are.
     pub(super) fn database(&self) -> PathBuf {
         self.path.join("db")
     }
 }
 
-fn make(path: &Path) -> Result<(), OpenError> {
+/// A folder that is looked at and not changed, and that nobody has open meanwhile.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    path: PathBuf,
+    format: u32,
+    /// Locked, where there is a lock file. One is not made to look at a folder.
+    lock: Option<File>,
+}
+
+impl Quiet {
+    /// Takes the store's folder at `path`.
+    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+        let Some(format) = read_format(path)? else {
+            return Err(OpenError::NoStore { path: path.to_path_buf() });
+        };
+        let name = path.join(LOCK);
+        let lock = match File::open(&name) {
+            Ok(file) => Some(hold(path, file)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(OpenError::io(&name, error)),
+        };
+        Ok(Self { path: path.to_path_buf(), format, lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn format(&self) -> u32 {
+        self.format
+    }
+
+    /// Lets go of it; an error where somebody opened it meanwhile.
+    pub(super) fn release(self) -> Result<(), OpenError> {
+        // Whoever opens a folder makes the lock file that was not there to be held.
+        if self.lock.is_none() && self.path.join(LOCK).exists() {
+            return Err(OpenError::InUse { path: self.path });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn make(path: &Path) -> Result<(), OpenError> {
     if path.is_dir() {
         return Ok(());
     }
@@ -68,22 +126,32 @@ fn make(path: &Path) -> Result<(), OpenError> {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let name = path.join("lock");
+    let name = path.join(LOCK);
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&name)
         .map_err(|error| OpenError::io(&name, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
+    hold(path, file)
+}
+
+fn hold(path: &Path, lock: File) -> Result<File, OpenError> {
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(OpenError::io(&name, error)),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&path.join(LOCK), error)),
     }
 }
 
 /// The folder's format; `None` where there is no store yet.
 pub(super) fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
+    if path.join(RESTORING).exists() {
+        return Err(OpenError::damaged(path, Damage::HalfRestored));
+    }
+    if path.join(MANIFEST).exists() {
+        return Err(OpenError::Backup { path: path.to_path_buf() });
+    }
     let name = path.join("format");
     let found = match read_short(&name) {
         Ok(text) => text.as_deref().and_then(parse),

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
+use super::error::Failure;
 use super::journal;
 use super::synced::{Start, Synced};
+use super::view::View;
 
 /// How often `synced` is synced.
 const EVERY: Duration = Duration::from_secs(1);
@@ -120,31 +120,39 @@ fn sync(folder: &Path) -> io::Result<()> {
 }
 
 /// Follows what the engine does with its journals, and syncs `synced`.
-pub(super) struct Watch {
+pub(super) struct Follower {
     path: PathBuf,
     synced: Arc<Synced>,
     /// Journals that were seen; whether they have a second name.
     seen: Vec<(u64, Linked)>,
 }
 
-impl Watch {
+impl Follower {
     pub(super) fn new(path: &Path, synced: Arc<Synced>) -> Self {
         Self { path: path.to_path_buf(), synced, seen: Vec::new() }
     }
 
     /// Looks once a second until the other end of `stop` is gone, and then once more.
-    pub(super) fn run(mut self, stop: &Receiver<()>, failed: &CancellationToken) {
+    pub(super) fn run(mut self, stop: &Receiver<()>, view: &View) {
         loop {
             let stopped = stop.recv_timeout(EVERY) == Err(RecvTimeoutError::Disconnected);
             if let Err(error) = self.look() {
                 // What is synced from now on would not be known to be.
-                tracing::error!(%error, "what was synced cannot be written down");
-                failed.cancel();
+                view.fail(self.failure(error));
                 return;
             }
             if stopped {
                 return;
             }
+        }
+    }
+
+    fn failure(&self, error: io::Error) -> Failure {
+        let path = self.path.clone();
+        if self.path.join("db").exists() {
+            Failure::Write { path, free: None, source: Arc::new(error) }
+        } else {
+            Failure::FolderGone { path }
         }
     }
 

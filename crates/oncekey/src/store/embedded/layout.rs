@@ -1,7 +1,7 @@
 //! How records lie in the storage engine: names, keys, and the options they were measured with.
 //!
 //! ```text
-//! meta          secret, epoch
+//! meta          secret, epoch, clock
 //! live          records in progress and unknown, by id
 //! ended-CC-N    records that ended, by id: class CC, bucket N
 //! ended-ever    records that are kept for ever
@@ -38,6 +38,7 @@ pub(super) const MARK: &[u8] = b"mark";
 /// Keys in [`META`].
 pub(super) const SECRET: &[u8] = b"secret";
 pub(super) const EPOCH: &[u8] = b"epoch";
+pub(super) const ANCHOR: &[u8] = b"clock";
 
 const PREFIX: &str = "ended-";
 const EVER: &str = "ever";
@@ -182,8 +183,10 @@ fn width(exponent: u8) -> u64 {
 pub(super) fn keyspace_options(options: &Options) -> KeyspaceCreateOptions {
     let tables = Leveled::default().with_table_target_size(options.table_bytes);
     KeyspaceCreateOptions::default()
+        // A new key asks nine filters: with 10 bits a key every fourteenth would be sent to the
+        // disk by one of them, for nothing; with 16 every two hundred and fiftieth.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
-            BloomConstructionPolicy::BitsPerKey(10.0),
+            BloomConstructionPolicy::BitsPerKey(16.0),
         )))
         // A new key is looked for in every bucket: its filters must be in memory, whole.
         .filter_block_pinning_policy(PinningPolicy::all(true))

@@ -16,10 +16,11 @@ use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 use super::Options;
 use super::buckets::Buckets;
 use super::error::{Damage, OpenError};
-use super::layout::{self, Bucket, EPOCH, LIVE, MARK, META, Mark, SECRET};
+use super::layout::{self, ANCHOR, Bucket, EPOCH, LIVE, MARK, META, Mark, SECRET};
+use super::resume::Resumed;
 use super::synced::{Entry, Synced, Table};
 use super::view::View;
-use crate::clock::{Clock, Stamp};
+use crate::clock::{Anchor, Clock, Stamp};
 use crate::decide::{self, Moment};
 use crate::fingerprint::Secret;
 use crate::key::RecordId;
@@ -34,6 +35,8 @@ pub(super) struct Opened {
     pub(super) mark: Mark,
     /// How many records are live.
     pub(super) live: usize,
+    /// Nothing is deleted before.
+    pub(super) delete_from: Stamp,
 }
 
 /// Opens the storage engine's files at `path`.
@@ -61,8 +64,10 @@ pub(super) fn open(
     let loaded = Loaded::read(path, &live)?;
     mark.version = loaded.records.iter().map(|r| r.version.number()).fold(mark.version, u64::max);
 
-    let clock = options.clock.clone().unwrap_or_else(|| Clock::not_before(mark.stamp));
-    let mut start = Start { database: &database, meta: &meta, live: &live, mark };
+    let resumed = Resumed::of(options.clock.as_ref(), mark.stamp, read_anchor(path, &meta)?);
+    let (clock, delete_from) = (resumed.clock, resumed.delete_from);
+    let anchor = resumed.anchor;
+    let mut start = Start { database: &database, meta: &meta, live: &live, mark, anchor };
     let records = start.write(&clock, &secret, epoch, loaded.records).map_err(engine)?;
     let mark = start.mark;
     let keyspaces = Found::of(path, &database)?.keyspaces;
@@ -80,7 +85,7 @@ pub(super) fn open(
     for record in records {
         view.put_live(Arc::new(record));
     }
-    Ok(Opened { view: Arc::new(view), buckets, secret, mark, live: count })
+    Ok(Opened { view: Arc::new(view), buckets, secret, mark, live: count, delete_from })
 }
 
 /// The storage engine over the files at `path`.
@@ -125,6 +130,13 @@ fn read_mark(path: &Path, keyspace: &Keyspace) -> Result<Mark, OpenError> {
             Mark::decode(&bytes).ok_or_else(|| OpenError::damaged(path, Damage::Value("mark")))
         }
     }
+}
+
+/// How time stood when the folder was last opened by the machine's clock.
+fn read_anchor(path: &Path, meta: &Keyspace) -> Result<Option<Anchor>, OpenError> {
+    let stored = meta.get(ANCHOR).map_err(|error| OpenError::engine(path, error))?;
+    // One that cannot be read is worth nothing, and nothing depends on it: the wall clock is asked.
+    Ok(stored.and_then(|bytes| Anchor::decode(&bytes)))
 }
 
 /// What the engine holds.
@@ -179,13 +191,13 @@ impl Found {
     }
 }
 
-struct Identity {
+pub(super) struct Identity {
     secret: Secret,
     /// Of the last opening; zero for a new folder.
     epoch: u64,
 }
 
-fn identity(path: &Path, meta: &Keyspace, table: &Table) -> Result<Identity, OpenError> {
+pub(super) fn identity(path: &Path, meta: &Keyspace, table: &Table) -> Result<Identity, OpenError> {
     let read = |key| meta.get(key).map_err(|error| OpenError::engine(path, error));
     let (secret, epoch) = (read(SECRET)?, read(EPOCH)?);
     // The first batch of all brings both, and is in the table before anything else is written.
@@ -234,6 +246,7 @@ struct Start<'a> {
     meta: &'a Keyspace,
     live: &'a Keyspace,
     mark: Mark,
+    anchor: Option<Anchor>,
 }
 
 impl Start<'_> {
@@ -266,6 +279,9 @@ impl Start<'_> {
         self.mark.stamp = self.mark.stamp.max(now);
         batch.insert(self.meta, EPOCH, (epoch + 1).to_le_bytes());
         batch.insert(self.meta, SECRET, secret.as_bytes());
+        if let Some(anchor) = &self.anchor {
+            batch.insert(self.meta, ANCHOR, anchor.encode());
+        }
         batch.insert(self.meta, MARK, self.mark.encode());
         if orphans > 0 {
             batch.insert(self.live, MARK, self.mark.encode());

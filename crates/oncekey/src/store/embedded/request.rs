@@ -27,14 +27,66 @@ pub(super) struct Call {
 
 /// What is asked, with the way back to its caller.
 pub(super) enum Request {
-    Claim { claim: Box<Claim>, arrived: Stamp, reply: Reply<Claimed> },
-    Renew { lease: Lease, ttl: Duration, note: Option<Note>, reply: Reply<Held> },
-    Complete { lease: Lease, outcome: Outcome, keep: Retention, reply: Reply<Held> },
-    End { lease: Lease, how: Ending, reply: Reply<Held> },
-    Get { id: RecordId, reply: Reply<Option<Arc<Record>>> },
-    Change { id: RecordId, seen: Version, change: Change, by: By, reply: Reply<Changed> },
-    Take { wish: Take, reply: Reply<Vec<(Record, Lease)>> },
-    Purge { limit: usize, reply: Reply<usize> },
+    Claim {
+        claim: Box<Claim>,
+        arrived: Stamp,
+        reply: Reply<Claimed>,
+    },
+    Renew {
+        lease: Lease,
+        ttl: Duration,
+        note: Option<Note>,
+        reply: Reply<Held>,
+    },
+    Complete {
+        lease: Lease,
+        outcome: Outcome,
+        keep: Retention,
+        reply: Reply<Held>,
+    },
+    End {
+        lease: Lease,
+        how: Ending,
+        reply: Reply<Held>,
+    },
+    Get {
+        id: RecordId,
+        reply: Reply<Option<Arc<Record>>>,
+    },
+    Change {
+        id: RecordId,
+        seen: Version,
+        change: Change,
+        by: By,
+        reply: Reply<Changed>,
+    },
+    Take {
+        wish: Take,
+        reply: Reply<Vec<(Record, Lease)>>,
+    },
+    Purge {
+        reply: Reply<Purged>,
+    },
+    Sweep {
+        ids: Vec<RecordId>,
+        reply: Reply<Option<usize>>,
+    },
+    /// Nothing: the guard wants the writer to look at the disk.
+    Wake,
+}
+
+/// What one step of a purge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purged {
+    /// It deleted a bucket.
+    Bucket {
+        /// About how many records that held.
+        records: usize,
+    },
+    /// The files of the last one are still being removed.
+    Later,
+    /// No bucket is over, or none may be deleted now.
+    Nothing,
 }
 
 /// Which unknown records recovery wants.
@@ -53,8 +105,11 @@ pub(super) enum Answer {
     Get(Reply<Option<Arc<Record>>>, Result<Option<Arc<Record>>, StoreError>),
     Change(Reply<Changed>, Result<Changed, StoreError>),
     Take(Reply<Vec<(Record, Lease)>>, Vec<(Record, Lease)>),
-    /// Answered when the batch is through: deleting buckets is no part of it.
-    Purge(Reply<usize>, usize),
+    /// Answered when the batch is through: deleting a bucket is no part of it.
+    Purge(Reply<Purged>, Purged),
+    Sweep(Reply<Option<usize>>, Option<usize>),
+    /// Nobody asked.
+    Nothing,
 }
 
 impl Answer {
@@ -66,7 +121,9 @@ impl Answer {
             Self::Get(reply, result) => drop(reply.send(result)),
             Self::Change(reply, result) => drop(reply.send(result)),
             Self::Take(reply, taken) => drop(reply.send(Ok(taken))),
-            Self::Purge(reply, count) => drop(reply.send(Ok(count))),
+            Self::Purge(reply, purged) => drop(reply.send(Ok(purged))),
+            Self::Sweep(reply, ended) => drop(reply.send(Ok(ended))),
+            Self::Nothing => {}
         }
     }
 
@@ -79,6 +136,8 @@ impl Answer {
             Self::Change(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Sweep(reply, _) => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Nothing => {}
         }
     }
 }
@@ -103,7 +162,9 @@ impl Request {
             Self::Get { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Change { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Take { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
-            Self::Purge { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Purge { reply } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Sweep { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
+            Self::Wake => {}
         }
     }
 }

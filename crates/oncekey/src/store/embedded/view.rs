@@ -7,18 +7,21 @@
 //!    between keyspaces can be seen in neither.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fjall::{Database, Keyspace};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio_util::sync::CancellationToken;
 
+use super::error::Failure;
+use super::guard::Pulse;
+use super::space::Seen;
 use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Moment, Token};
 use crate::events;
 use crate::key::RecordId;
-use crate::record::{Kind, Record, Standing, State, Version};
+use crate::record::{Record, Standing, State, Version};
 use crate::store::{Claim, Claimed, Counts, Waiters, recipe};
 
 /// Shards of the live map: enough that readers seldom meet the writer.
@@ -31,8 +34,11 @@ const ENTRY: usize = 384;
 pub(super) struct View {
     pub(super) clock: Clock,
     pub(super) waiters: Waiters,
-    /// Cancelled once the store has failed.
-    pub(super) failed: CancellationToken,
+    /// Cancelled once the store has failed, which is after [`failure`](Self::failure) says why.
+    failed: CancellationToken,
+    failure: OnceLock<Failure>,
+    pub(super) pulse: Pulse,
+    pub(super) space: Seen,
     live: Box<[Mutex<Live>]>,
     /// Live records that cannot be read (X3).
     unreadable: Mutex<HashSet<RecordId>>,
@@ -76,6 +82,9 @@ impl View {
             clock,
             waiters: Waiters::new(),
             failed: CancellationToken::new(),
+            failure: OnceLock::new(),
+            pulse: Pulse::default(),
+            space: Seen::default(),
             live: (0..SHARDS).map(|_| Mutex::default()).collect(),
             unreadable: Mutex::default(),
             completed: Cache::with_weighter(entries, cache_bytes, ByBytes),
@@ -153,16 +162,15 @@ impl View {
         counts
     }
 
-    /// Up to `limit` records that recovery may take, as far as can be told from here.
-    pub(super) fn recoverable(
+    /// Up to `limit` live records that `wanted` picks.
+    pub(super) fn find_live(
         &self,
-        kind: Kind,
         limit: usize,
-        may: impl Fn(&Record) -> bool,
+        wanted: impl Fn(&Record) -> bool,
     ) -> Vec<RecordId> {
         let mut ids = Vec::new();
         self.each_live(|record| {
-            if ids.len() < limit && record.kind == kind && may(record) {
+            if ids.len() < limit && wanted(record) {
                 ids.push(record.id);
             }
         });
@@ -191,9 +199,27 @@ impl View {
         *held = Arc::new(keyspaces);
     }
 
+    /// The store has failed, for as long as it is open (X7). The first failure is the cause.
+    pub(super) fn fail(&self, failure: Failure) {
+        tracing::error!("the store failed and serves nothing any more: {failure}");
+        let _ = self.failure.set(failure);
+        // After the cause: whoever is woken finds it.
+        self.failed.cancel();
+    }
+
+    /// Cancelled once the store has failed.
+    pub(super) fn failed(&self) -> CancellationToken {
+        self.failed.clone()
+    }
+
+    /// Why the store failed. Asks no lock: every call of a caller looks here.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
     /// Whether the store still writes.
     pub(super) fn is_healthy(&self) -> bool {
-        !self.failed.is_cancelled()
+        self.failure.get().is_none()
     }
 
     fn shard(&self, id: &RecordId) -> MutexGuard<'_, Live> {

@@ -7,6 +7,7 @@
 //!    woken last.
 //! 3. After a failed write or sync nothing is written any more: what the disk holds is not known
 //!    until the folder is opened again (X7).
+//! 4. Between two batches it looks at the disk, as often as the guard asks (X5).
 
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use tokio::sync::mpsc;
 
 use super::batch::{Batch, Found, Place, Reach};
 use super::buckets::{Buckets, LookError};
+use super::error::Failure;
 use super::layout::{Bucket, Mark};
 use super::mailbox::Mailbox;
-use super::request::{Answer, Call, Request, Take};
+use super::request::{Answer, Call, Purged, Request, Take};
+use super::space::{Room, Watch};
 use super::view::View;
 use crate::clock::Stamp;
 use crate::decide::{self, Decision, Moment, Token, Write};
@@ -24,7 +27,8 @@ use crate::events::{self, Event, Observer};
 use crate::key::RecordId;
 use crate::record::{Lease, LeaseToken, Record, Standing, State, Version};
 use crate::store::{
-    By, Change, Changed, Claim, Claimed, DeadTokens, StoreError, StoreErrorKind, recipe,
+    By, Change, Changed, Claim, Claimed, DeadTokens, StoreError, StoreErrorKind, WallWatch, bounds,
+    recipe,
 };
 
 /// The most calls in one batch.
@@ -44,8 +48,12 @@ pub(super) struct Writer {
     /// How many records are live, those of the batch counted.
     pub(super) live: usize,
     pub(super) dead: DeadTokens,
+    pub(super) wall: WallWatch,
+    /// Nothing is deleted before.
+    pub(super) delete_from: Stamp,
     pub(super) batch: Batch,
     pub(super) scratch: Vec<u8>,
+    pub(super) watch: Watch,
 }
 
 /// Tells that the store has failed when the thread ends by a panic.
@@ -54,7 +62,7 @@ struct Alarm(Arc<View>);
 impl Drop for Alarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.failed.cancel();
+            self.0.fail(Failure::Panicked);
         }
     }
 }
@@ -65,6 +73,10 @@ impl Writer {
         let _alarm = Alarm(Arc::clone(&self.view));
         let mut calls = Vec::with_capacity(MAX_BATCH);
         while queue.blocking_recv_many(&mut calls, MAX_BATCH) > 0 {
+            self.view.pulse.begin();
+            if self.view.pulse.is_due() {
+                self.look_at_disk();
+            }
             if !self.view.is_healthy() {
                 calls
                     .drain(..)
@@ -74,6 +86,8 @@ impl Writer {
             let mut bytes = 0;
             for Call { request, from } in calls.drain(..) {
                 bytes += request.size();
+                // Looking records up on a slow disk is progress, too.
+                self.view.pulse.step();
                 let answer = self.decide(request);
                 self.batch.answers.push((from, answer));
                 if bytes >= MAX_BATCH_BYTES {
@@ -82,7 +96,22 @@ impl Writer {
                 }
             }
             self.finish();
+            self.view.pulse.rest();
         }
+    }
+
+    /// Sees how much room there is; a disk that has failed ends the store.
+    fn look_at_disk(&mut self) {
+        if let Err(failure) = self.watch.look(&self.view.space, self.buckets.database()) {
+            self.view.fail(failure);
+        }
+    }
+
+    /// Whether there is no room for this outcome: its caller has a smaller one (X5).
+    fn is_too_large(&self, write: &Write) -> bool {
+        let Write::Put(record) = write else { return false };
+        let State::Completed { outcome, .. } = &record.state else { return false };
+        bounds::is_large(outcome) && self.view.space.room() == Room::Critical
     }
 
     /// Decides one call; nothing is written yet.
@@ -114,7 +143,9 @@ impl Writer {
                 Answer::Change(reply, self.change(id, seen, &change, &by))
             }
             Request::Take { wish, reply } => Answer::Take(reply, self.take(&wish)),
-            Request::Purge { limit, reply } => Answer::Purge(reply, limit),
+            Request::Purge { reply } => Answer::Purge(reply, Purged::Later),
+            Request::Sweep { ids, reply } => Answer::Sweep(reply, self.sweep(&ids)),
+            Request::Wake => Answer::Nothing,
         }
     }
 
@@ -127,11 +158,14 @@ impl Writer {
             events::other_recipe(claim);
         }
         let is_new = record.is_none_or(|record| record.gone_at().is_some());
-        if matches!(decision.write, Write::Put(_)) && is_new && self.live >= self.max_live {
+        let is_full = self.live >= self.max_live || self.view.space.room() != Room::Open;
+        if matches!(decision.write, Write::Put(_)) && is_new && is_full {
             return Err(StoreError::new(StoreErrorKind::Full));
         }
         if let (Claimed::Completed { .. }, Some(record)) = (&decision.answer, &found.record)
             && matches!(found.place, Place::Bucket(_))
+            // What this batch brings may yet fail to be committed.
+            && self.batch.get(&claim.id).is_none()
         {
             // Whoever repeats once repeats twice.
             self.view.put_completed(Arc::clone(record));
@@ -147,6 +181,9 @@ impl Writer {
         let at = self.moment();
         let found = self.look(&lease.id, at.now)?;
         let decision = decide(found.record.as_deref(), self.token(&lease.token), at);
+        if self.is_too_large(&decision.write) {
+            return Err(StoreError::new(StoreErrorKind::Full));
+        }
         Ok(self.note(lease.id, found, decision, at))
     }
 
@@ -196,7 +233,7 @@ impl Writer {
     }
 
     /// The record as the batch and the store have it.
-    fn look(&self, id: &RecordId, now: Stamp) -> Result<Found, StoreError> {
+    pub(super) fn look(&self, id: &RecordId, now: Stamp) -> Result<Found, StoreError> {
         if let Some(found) = self.batch.get(id) {
             return Ok(found.clone());
         }
@@ -233,8 +270,15 @@ impl Writer {
     fn note<T>(&mut self, id: RecordId, found: Found, decision: Decision<T>, at: Moment) -> T {
         let Decision { answer, write } = decision;
         let left = live(found.record.as_deref());
+        let write = match write {
+            Write::Bury(token, record) => {
+                self.dead.insert(token, at.now);
+                record.map_or(Write::Keep, Write::Put)
+            }
+            other => other,
+        };
         match write {
-            Write::Keep => {}
+            Write::Keep | Write::Bury(..) => {}
             Write::Put(record) => {
                 // A lease that was only renewed leaves the version as it was.
                 let reach = match &found.record {
@@ -258,7 +302,7 @@ impl Writer {
     }
 
     /// Keeps count of the live records: so many left them, so many came.
-    fn count(&mut self, left: usize, came: usize) {
+    pub(super) fn count(&mut self, left: usize, came: usize) {
         self.live = (self.live + came).saturating_sub(left);
     }
 
@@ -273,6 +317,7 @@ impl Writer {
 
     /// Commits the batch, takes it over into memory, answers, wakes.
     fn finish(&mut self) {
+        self.view.pulse.step();
         if !self.view.is_healthy() {
             // An earlier batch of the same calls failed.
             self.give_up(StoreErrorKind::Unavailable);
@@ -284,11 +329,13 @@ impl Writer {
             Ok(writes) => {
                 if writes > 0 {
                     self.mark = mark;
+                    // Here, so that a step is told while the store is used, not hours later (L4).
+                    self.wall.agrees(&self.view.clock, &*self.observer);
                     self.observer.note(Event::StoreBatch(writes));
                 }
                 self.settle();
             }
-            Err(error) => self.fail(&error),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -319,7 +366,7 @@ impl Writer {
         let mut rung: Vec<Arc<Mailbox>> = Vec::new();
         for (from, answer) in answers.drain(..) {
             match (from, answer) {
-                (_, Answer::Purge(reply, limit)) => self.purge(reply, limit),
+                (_, Answer::Purge(reply, _)) => self.purge(reply),
                 (None, answer) => answer.send(),
                 (Some(mailbox), answer) => {
                     mailbox.put(answer);
@@ -337,32 +384,14 @@ impl Writer {
         }
     }
 
-    fn purge(&mut self, reply: super::request::Reply<usize>, limit: usize) {
-        match self.buckets.delete_over(self.view.clock.now(), limit) {
-            Ok(deleted) => {
-                let records = deleted.records;
-                if !deleted.is_empty() {
-                    self.view.set_keyspaces(self.buckets.keyspaces());
-                    self.buckets.hand_over(deleted);
-                }
-                Answer::Purge(reply, records).send();
-            }
-            Err(error) => {
-                self.fail(&error);
-                Answer::Purge(reply, 0).fail(StoreErrorKind::Unavailable);
-            }
-        }
-    }
-
     /// The store has failed, for as long as it is open.
-    fn fail(&mut self, error: &fjall::Error) {
-        tracing::error!(%error, "the store cannot write and serves nothing any more");
-        self.view.failed.cancel();
+    pub(super) fn fail(&mut self, error: fjall::Error) {
         // Refused before anything was written, or anything between nothing and all of it.
         let kind = match error {
             fjall::Error::Poisoned => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Timeout,
         };
+        self.view.fail(self.watch.failure(error));
         self.give_up(kind);
     }
 

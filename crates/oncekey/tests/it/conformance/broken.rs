@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use oncekey::clock::Clock;
+use oncekey::decide;
 use oncekey::key::RecordId;
 use oncekey::record::{
     Kind, Lease, LeaseToken, Outcome, Record, Retention, Standing, State, Version,
@@ -25,6 +26,7 @@ pub(super) enum Fault {
     RepeatedClaimIsRefused,
     ReleasedTokenClaims,
     ReleaseLeavesTheKey,
+    TakeBackForgets,
     MismatchOnlyWhenCompleted,
     FingerprintBeforePrincipal,
     CompleteIgnoresToken,
@@ -37,6 +39,9 @@ pub(super) enum Fault {
     UnknownRunsAgain,
     TakeoverComesEarly,
     UnknownExpires,
+    ClaimEndsTheOld,
+    HorizonIsIgnored,
+    ShrinkingForgets,
     RetentionIsIgnored,
     RetentionNeverEnds,
     TombstoneIsIgnored,
@@ -148,6 +153,16 @@ impl Broken {
                     self.evict(&lease).await;
                 }
             }
+            Fault::ClaimEndsTheOld => {
+                let found = self.inner.get(&claim.id).await.expect("memory reads");
+                if let Some(Record { state: State::Unknown { horizon, .. }, .. }) = found
+                    && horizon <= self.clock.now()
+                    && let Some(lease) = self.whoever(&claim.id).await
+                {
+                    self.evict(&lease).await;
+                }
+            }
+            Fault::HorizonIsIgnored => claim.horizon = Duration::MAX,
             Fault::FingerprintBeforePrincipal => {
                 let found = self.inner.get(&claim.id).await.expect("memory reads");
                 if let Some(record) = found
@@ -203,7 +218,7 @@ impl Broken {
                 }
                 Claimed::Acquired(lease)
             }
-            (Fault::PurgeTakesTheLiving, Claimed::Acquired(lease)) => {
+            (Fault::PurgeTakesTheLiving | Fault::ShrinkingForgets, Claimed::Acquired(lease)) => {
                 self.seen().leases.push(lease);
                 Claimed::Acquired(lease)
             }
@@ -311,6 +326,9 @@ impl Store for Broken {
             (Fault::RetryForgets, Ending::Retry { .. }) => {
                 self.inner.end(lease, Ending::Release).await
             }
+            (Fault::TakeBackForgets, Ending::TakeBack { .. }) => {
+                self.inner.end(lease, Ending::Release).await
+            }
             (Fault::ReleaseLeavesTheKey, Ending::Release) => {
                 let how = Ending::Retry { status: 0, keep: Retention::keep(Duration::MAX) };
                 self.inner.end(lease, how).await
@@ -356,6 +374,16 @@ impl Store for Broken {
             let leases = std::mem::take(&mut self.seen().leases);
             for lease in leases {
                 if self.lapsed(&lease.id).await {
+                    self.evict(&lease).await;
+                }
+            }
+        }
+        if self.fault == Fault::ShrinkingForgets {
+            let leases = self.seen().leases.clone();
+            for lease in leases {
+                let found = self.inner.get(&lease.id).await?;
+                let since = found.as_ref().and_then(decide::unknown_since);
+                if since.is_some_and(|at| self.clock.now() >= at.after(decide::SHRINK_AFTER)) {
                     self.evict(&lease).await;
                 }
             }

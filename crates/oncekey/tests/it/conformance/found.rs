@@ -36,6 +36,7 @@ found! {
     a_claim_in_two_steps_is_found: Store, ClaimIsTwoSteps, "one_winner";
     a_refused_repetition_is_found: Store, RepeatedClaimIsRefused, "claim_again_with_same_token";
     a_released_token_that_claims_is_found: Store, ReleasedTokenClaims, "released_token_stays_dead";
+    a_claim_taken_back_that_forgets_is_found: Store, TakeBackForgets, "taken_back_leaves_what_was";
     a_key_that_stays_after_a_release_is_found: Store, ReleaseLeavesTheKey, "release_forgets";
     a_late_mismatch_is_found: Store, MismatchOnlyWhenCompleted, "principal_then_fingerprint";
     a_wrong_order_is_found: Store, FingerprintBeforePrincipal, "principal_then_fingerprint";
@@ -50,6 +51,10 @@ found! {
     an_unknown_that_runs_again_is_found: Store, UnknownRunsAgain, "unknown_is_told";
     an_early_takeover_is_found: Store, TakeoverComesEarly, "unknown_is_told";
     an_unknown_that_expires_is_found: Store, UnknownExpires, "unknown_outlives_retention";
+    a_claim_that_ends_an_unknown_is_found: Store, ClaimEndsTheOld, "unknown_ends_after_its_horizon";
+    an_unknown_that_never_ends_is_found: Store, HorizonIsIgnored, "unknown_ends_after_its_horizon";
+    an_unknown_that_shrinks_to_nothing_is_found: Store, ShrinkingForgets,
+        "shrunk_unknown_is_told";
     a_short_retention_is_found: Store, RetentionIsIgnored, "completed_holds_for_retention";
     an_endless_retention_is_found: Store, RetentionNeverEnds, "expired_is_absent_or_tombstone";
     a_missing_tombstone_is_found: Store, TombstoneIsIgnored, "expired_is_absent_or_tombstone";
@@ -90,5 +95,5 @@ async fn a_store_without_a_fault_passes() {
 async fn hands_that_cannot_do_what_a_rule_needs_fail_it() {
     let broken = broken_rules(Group::Durable, Fault::None).await;
     assert_eq!(broken, ["acknowledged_is_kept"]);
-    assert_eq!(rules(Group::Store).len(), 22);
+    assert_eq!(rules(Group::Store).len(), 25);
 }
