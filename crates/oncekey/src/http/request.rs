@@ -234,10 +234,10 @@ where
 {
     // What can never find room is too large, whatever the policy allows.
     let limit = policy.max_request_body.min(front.room.largest());
-    let too_large = || Box::new(Problem::new(Code::RequestTooLarge));
     let declared = declared(headers);
     if declared.is_some_and(|length| length > limit as u64) {
-        return Err((too_large(), RequestBody::stream(body)));
+        let too_large = Box::new(Problem::new(Code::RequestTooLarge));
+        return Err((too_large, RequestBody::stream(body)));
     }
     let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let mut reader = policy.body.reader(content_type);

@@ -34,8 +34,8 @@ fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Writes what `change` makes of every entry of a closed folder that it changes, and `more` into the
-/// keyspace `meta`, in a batch that follows on the store's own.
+/// Writes what `change` makes of every entry of a closed folder that it changes, and `more` into
+/// the keyspace `meta`, in a batch that follows on the store's own.
 pub(crate) fn rewrite(
     path: &Path,
     mut change: impl FnMut(&str, &[u8], &[u8]) -> Option<Vec<u8>>,
