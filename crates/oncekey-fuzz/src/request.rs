@@ -102,8 +102,8 @@ impl Rig {
         let application = Application::start();
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nheader_timeout = \"300ms\"\n\
-             body_timeout = \"2s\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[upstream]\nurl = \"http://{}\"\n\
-             [store]\nkind = \"memory\"\n",
+             body_timeout = \"2s\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [upstream]\nurl = \"http://{}\"\n[store]\nkind = \"memory\"\n",
             application.address()
         );
         let file = Some(("fuzz.toml".into(), text));

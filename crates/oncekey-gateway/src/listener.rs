@@ -5,8 +5,8 @@
 //! 2. HTTP/1.1, and HTTP/2 by prior knowledge: there is no TLS here that could negotiate it.
 //! 3. Everything a client may take has a bound: connections, time to the first byte, time for a
 //!    head, bytes of a head (431) and of all large ones together, HTTP/2 connections (one too many
-//!    is closed), streams of one and what they send ahead. A head that is not HTTP gets the parser's
-//!    own bare 400.
+//!    is closed), streams of one and what they send ahead. A head that is not HTTP gets the
+//!    parser's own bare 400.
 //! 4. A client that closes its connection has left, as a browser does whose tab is closed: what
 //!    passes without a key is dropped with it, and keyed work goes on without it.
 //! 5. A stop is in two steps (rule U5). First no connection is accepted any more and each open one

@@ -236,8 +236,7 @@ where
     let limit = policy.max_request_body.min(front.room.largest());
     let declared = declared(headers);
     if declared.is_some_and(|length| length > limit as u64) {
-        let too_large = Box::new(Problem::new(Code::RequestTooLarge));
-        return Err((too_large, RequestBody::stream(body)));
+        return Err((Problem::new(Code::RequestTooLarge).into(), RequestBody::stream(body)));
     }
     let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let mut reader = policy.body.reader(content_type);
