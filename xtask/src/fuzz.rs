@@ -58,7 +58,10 @@ pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<()> {
         let found = target.join("corpus").join(name);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
         let failed = format!("-artifact_prefix={}/failed-{name}-", target.display());
-        let mut fuzz = workspace.command(target.join(&machine).join("release").join(name));
+        // A client that leaves must not end the process: Rust's own `main`, which sees to that, is
+        // not there.
+        let mut fuzz = workspace.command("env");
+        fuzz.arg("--ignore-signal=PIPE").arg(target.join(&machine).join("release").join(name));
         fuzz.arg(&found).arg(workspace.root().join("fuzz/corpus").join(name));
         fuzz.args(["-max_len=4096", "-timeout=60", "-print_final_stats=1"]);
         must(fuzz.arg(format!("-max_total_time={}", args.seconds)).arg(failed))?;
