@@ -149,6 +149,7 @@ fn in_order(address: SocketAddr, input: &[u8], requests: &[Message]) {
             Ok(answer) => answer,
             Err(wire::Flaw::Ended) => return,
             Err(wire::Flaw::Late) => panic!("neither an answer nor an end"),
+            Err(wire::Flaw::TooLong) => panic!("an answer of more than a MiB"),
             Err(wire::Flaw::Malformed(why)) => panic!("a malformed answer: {why}"),
         };
         let Start::Answer(status) = answer.start else { unreachable!("an answer was read") };

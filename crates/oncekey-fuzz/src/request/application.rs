@@ -68,8 +68,9 @@ impl Application {
                         return;
                     }
                 }
-                // The gateway closed it, or left in a body whose client left.
-                Err(Flaw::Ended | Flaw::Late) => return,
+                // The gateway closed it, or left in a body whose client left, or the client says
+                // that it is going to send more than anybody waits for.
+                Err(Flaw::Ended | Flaw::Late | Flaw::TooLong) => return,
                 Err(Flaw::Malformed(why)) => {
                     return self.note(format!("malformed at the application: {why}"));
                 }

@@ -14,6 +14,8 @@ pub(super) enum Flaw {
     Ended,
     /// Nothing comes within the socket's time-out.
     Late,
+    /// The message is fine so far, and longer than anybody here wants to read.
+    TooLong,
     /// The bytes are no message.
     Malformed(&'static str),
 }
@@ -146,7 +148,7 @@ impl<R: Read> Reader<R> {
                 if length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(Flaw::Malformed("not a length"));
                 }
-                let length = length.parse().map_err(|_| Flaw::Malformed("too long"))?;
+                let length = length.parse().map_err(|_| Flaw::TooLong)?;
                 self.exactly(length)
             }
             (1, 0) if message.field("transfer-encoding") == Some("chunked") => self.chunks(),
@@ -162,7 +164,7 @@ impl<R: Read> Reader<R> {
                 return Err(Flaw::Malformed("not a chunk's length"));
             }
             let length = usize::from_str_radix(&line, 16);
-            let length = length.map_err(|_| Flaw::Malformed("too long"))?;
+            let length = length.map_err(|_| Flaw::TooLong)?;
             if length == 0 {
                 // Trailers, of which none counts.
                 while !self.line()?.is_empty() {}
@@ -195,7 +197,7 @@ impl<R: Read> Reader<R> {
 
     fn exactly(&mut self, length: usize) -> Result<Vec<u8>, Flaw> {
         if length > LONGEST {
-            return Err(Flaw::Malformed("too long"));
+            return Err(Flaw::TooLong);
         }
         while self.buffer.len() < length {
             self.more()?;
@@ -205,7 +207,7 @@ impl<R: Read> Reader<R> {
 
     fn more(&mut self) -> Result<(), Flaw> {
         if self.buffer.len() > LONGEST {
-            return Err(Flaw::Malformed("too long"));
+            return Err(Flaw::TooLong);
         }
         let mut piece = [0; 4096];
         match self.from.read(&mut piece) {
