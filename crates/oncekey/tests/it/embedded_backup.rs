@@ -115,6 +115,21 @@ async fn a4_nothing_is_written_over_or_into_itself() {
 }
 
 #[tokio::test]
+async fn a4_a_store_that_is_made_meanwhile_is_left_alone() {
+    let (_folder, from) = taken().await;
+    let to = tempfile::tempdir().unwrap();
+    let theirs = to.path().join("format");
+    // A gateway is started on the empty folder while the backup is read.
+    let error = restore(from.path(), to.path(), &mut |progress| {
+        if progress.step == Step::Files {
+            fs::write(&theirs, "theirs").unwrap();
+        }
+    });
+    assert!(matches!(error, Err(BackupError::NotEmpty { .. })), "{error:?}");
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+}
+
+#[tokio::test]
 async fn a4_a_half_backup_is_none() {
     let (_folder, to) = taken().await;
     fs::remove_file(to.path().join("manifest")).unwrap();

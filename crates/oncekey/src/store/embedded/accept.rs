@@ -10,7 +10,7 @@
 //!    that was made to look so.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::check::{self, Engine, Judged};
@@ -155,9 +155,16 @@ fn write_down(
 
 /// Adds a line to the file of what was decided about the folder at `path`, synced.
 pub(super) fn append(path: &Path, entry: &serde_json::Value) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).open(path.join(AUDIT))?;
-    // One write: a line is whole or is the last.
-    file.write_all(format!("{entry}\n").as_bytes())?;
+    let mut file =
+        OpenOptions::new().create(true).read(true).append(true).open(path.join(AUDIT))?;
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    // What a crash left of a line must not spoil this one.
+    let before = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{before}{entry}\n").as_bytes())?;
     file.sync_all()?;
     File::open(path)?.sync_all()
 }

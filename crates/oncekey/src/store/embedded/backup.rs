@@ -144,6 +144,8 @@ pub fn backup(
     vacant(from, to)?;
     Survey::take(&quiet, progress)?.intact()?;
     let files = files(from)?;
+    // Again: looking took a while, and what is made from here on is removed if the backup fails.
+    vacant(from, to)?;
     let made = Made::folder(to)?;
     let manifest = fill(from, to, quiet.format(), files, progress)?;
     sync_tree(to)?;
@@ -200,6 +202,9 @@ pub fn restore(
     }
     vacant(from, to)?;
     verify(from, &manifest, progress)?;
+    // Again: it took a while, and a gateway may have been started there meanwhile. What is made
+    // from here on is removed if the restore fails, so it must not be somebody else's.
+    vacant(from, to)?;
 
     let made = Made::folder(to)?;
     let aside = to.join(RESTORING);

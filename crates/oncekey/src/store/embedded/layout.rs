@@ -76,11 +76,14 @@ impl Mark {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<8>();
         let [number, version, stamp] = numbers else { return None };
-        rest.is_empty().then(|| Self {
+        let mark = Self {
             number: u64::from_le_bytes(*number),
             version: u64::from_le_bytes(*version),
             stamp: Stamp::from_micros(u64::from_le_bytes(*stamp)),
-        })
+        };
+        // After the last number there would be no next one, so no store has written it.
+        let counts_on = mark.number < u64::MAX && mark.version < u64::MAX;
+        (rest.is_empty() && counts_on).then_some(mark)
     }
 
     /// The higher of both in every part.

@@ -48,5 +48,8 @@ fn a_mark_is_read_back_and_only_whole() {
     assert_eq!(Mark::decode(&mark.encode()), Some(mark));
     assert_eq!(Mark::decode(&mark.encode()[..23]), None);
     assert_eq!(Mark::decode(&[0; 25]), None);
+    for last in [Mark { number: u64::MAX, ..mark }, Mark { version: u64::MAX, ..mark }] {
+        assert_eq!(Mark::decode(&last.encode()), None, "nothing could follow on it");
+    }
     assert_ne!(MARK.len(), 32, "no record's key");
 }

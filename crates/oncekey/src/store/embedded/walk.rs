@@ -137,7 +137,7 @@ impl<'a> Walk<'a> {
                 Some(_) => self.follows(),
                 None => {
                     if let Some(trouble) = self.open.take() {
-                        self.tell(trouble, None, Some(run.first - 1));
+                        self.tell(trouble, None, Some(run.first.saturating_sub(1)));
                     }
                 }
             }
