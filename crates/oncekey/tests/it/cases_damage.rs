@@ -155,6 +155,29 @@ async fn x3_b103_b136_a_record_under_another_key_answers_for_neither() {
 }
 
 #[tokio::test]
+async fn x3_an_unreadable_record_that_ended_goes_with_its_bucket_and_one_that_lives_stays() {
+    for left in [Left::Completed, Left::Retry, Left::Unknown, Left::InProgress] {
+        let Rig { clock, folder: _folder, store } =
+            fill(Rig::new(), left, 1).await.reopen(|path| {
+                damage(path, |_, value| value[..value.len() - 1].to_vec());
+            });
+        // A bucket's name says when the last of its records is over, whatever they hold.
+        clock.advance(400 * DAY);
+        store.purge_expired(100).await.unwrap();
+        let told = store.claim(&claim("k00000")).await;
+        match left {
+            Left::Completed | Left::Retry => {
+                assert!(matches!(told, Ok(Claimed::Acquired(_))), "{left:?}: {told:?}");
+            }
+            Left::Unknown | Left::InProgress => {
+                let told = told.map_err(|error| error.kind());
+                assert_eq!(told, Err(StoreErrorKind::Unreadable), "{left:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn x3_b136_no_call_takes_an_unreadable_record_for_none_and_a_person_can_end_it() {
     for left in [Left::Completed, Left::Retry, Left::Unknown, Left::InProgress] {
         let rig = fill(Rig::new(), left, 1).await.reopen(|path| {
@@ -191,7 +214,7 @@ async fn x3_b136_no_call_takes_an_unreadable_record_for_none_and_a_person_can_en
         let reply = front.send(pay("k00000", "", "")).await;
         assert_eq!((reply.status, reply.code().as_str()), (503, "record-unreadable"), "{left:?}");
         assert_eq!(front.app.runs(), 0);
-        // It stays, however long: nobody knows when it is over. Only a person ends it.
+        // Only a person ends it before its time.
         store.purge_expired(100).await.unwrap();
         let by = By { who: "ann".into(), reason: "the disk is bad".into() };
         let seen = Version::from_number(1);
