@@ -112,8 +112,8 @@ fn put_aside(path: &Path, judged: &Judged) -> io::Result<PathBuf> {
     if synced.exists() {
         copy(&synced, &copies.join(synced::NAME))?;
     }
-    File::open(&copies)?.sync_all()?;
-    File::open(path)?.sync_all()?;
+    folder::sync(&copies)?;
+    folder::sync(path)?;
     Ok(copies)
 }
 
@@ -166,7 +166,7 @@ pub(super) fn append(path: &Path, entry: &serde_json::Value) -> io::Result<()> {
     let before = if last == [b'\n'] { "" } else { "\n" };
     file.write_all(format!("{before}{entry}\n").as_bytes())?;
     file.sync_all()?;
-    File::open(path)?.sync_all()
+    folder::sync(path)
 }
 
 /// Shortens the journals to what is intact, and makes `synced` say what is there.

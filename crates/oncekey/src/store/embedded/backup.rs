@@ -409,7 +409,7 @@ fn sync_tree(folder: &Path) -> Result<(), BackupError> {
 }
 
 fn sync(folder: &Path) -> Result<(), BackupError> {
-    fs::File::open(folder).and_then(|file| file.sync_all()).map_err(io_at(folder))
+    folder::sync(folder).map_err(io_at(folder))
 }
 
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> BackupError {

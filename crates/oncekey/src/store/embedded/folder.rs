@@ -125,6 +125,11 @@ pub(super) fn make(path: &Path) -> Result<(), OpenError> {
     builder.create(path).map_err(|error| OpenError::io(path, error))
 }
 
+/// Makes the names in the folder at `path` outlive a loss of power.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 fn lock(path: &Path) -> Result<File, OpenError> {
     let name = path.join(LOCK);
     let file = OpenOptions::new()
@@ -191,7 +196,7 @@ fn write_format(path: &Path) -> Result<(), OpenError> {
         file.sync_all()?;
         // A crash leaves the whole line or none: the name is given to a file that is on disk.
         fs::rename(&new, &name)?;
-        File::open(path)?.sync_all()
+        sync(path)
     };
     write().map_err(|error| OpenError::io(&name, error))
 }

@@ -15,7 +15,7 @@
 //! 4. Where the file system has no second names, journals are not listed: the loss of a whole
 //!    journal, the oldest, is then not told.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::error::Failure;
+use super::folder::sync;
 use super::journal;
 use super::synced::{Start, Synced};
 use super::view::View;
@@ -113,10 +114,6 @@ fn forget(name: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 /// Follows what the engine does with its journals, and syncs `synced`.

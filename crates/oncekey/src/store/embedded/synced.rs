@@ -30,6 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fjall::Keyspace;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::folder;
 use super::layout::Mark;
 use crate::fingerprint::Secret;
 
@@ -247,7 +248,7 @@ pub(super) fn replace(folder: &Path, table: &Table) -> io::Result<()> {
     file.write_all(&bytes)?;
     file.sync_all()?;
     fs::rename(&new, folder.join(NAME))?;
-    File::open(folder)?.sync_all()
+    folder::sync(folder)
 }
 
 /// The file of a store that is open.

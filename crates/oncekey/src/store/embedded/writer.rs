@@ -364,9 +364,10 @@ impl Writer {
         }
         let mut answers = std::mem::take(&mut self.batch.answers);
         let mut rung: Vec<Arc<Mailbox>> = Vec::new();
+        let mut purges = Vec::new();
         for (from, answer) in answers.drain(..) {
             match (from, answer) {
-                (_, Answer::Purge(reply, _)) => self.purge(reply),
+                (_, Answer::Purge(reply, _)) => purges.push(reply),
                 (None, answer) => answer.send(),
                 (Some(mailbox), answer) => {
                     mailbox.put(answer);
@@ -381,6 +382,10 @@ impl Writer {
         self.batch.answers = answers;
         for id in &moved {
             self.view.waiters.wake(id);
+        }
+        // Last: deleting a bucket takes milliseconds, and nobody else need wait for it.
+        for reply in purges {
+            self.purge(reply);
         }
     }
 
