@@ -17,6 +17,7 @@
 mod connection;
 mod heads;
 mod socket;
+mod upload;
 mod worker;
 
 use std::future::Future;
@@ -30,13 +31,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 pub use self::socket::BindError;
+pub use self::upload::Upload;
 
 use self::connection::Codecs;
 use self::worker::Worker;
@@ -123,7 +124,7 @@ impl Listener {
     pub fn serve<F, S, B>(self, make: F) -> io::Result<Serving>
     where
         F: Fn(usize) -> S + Send + Sync + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S: Service<Request<Upload>, Response = Response<B>> + Clone + Send + 'static,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
         B: Body<Data = Bytes> + Send + 'static,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::heads::{Answering, Heads, Progress};
-use super::{BoxError, Peer, Settings};
+use super::{BoxError, Peer, Settings, Upload};
 
 /// What an HTTP/2 client says first. No HTTP/1 method begins with `PRI` (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -90,7 +90,7 @@ pub(super) async fn serve<S, B>(
     codecs: &Codecs,
     stop: CancellationToken,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S: Service<Request<Upload>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes> + Send + 'static,
@@ -181,13 +181,15 @@ struct Entry<S> {
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Entry<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone,
+    S: Service<Request<Upload>, Response = Response<B>> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;
     type Future = Answering<S::Future>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let version = request.version();
+        let mut request = request.map(|body| Upload::new(body, version));
         request.extensions_mut().insert(self.peer);
         self.progress.answering(self.service.clone().call(request))
     }

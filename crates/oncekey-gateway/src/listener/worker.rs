@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -17,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::connection::{self, Codecs};
-use super::{BoxError, Peer};
+use super::{BoxError, Peer, Upload};
 
 /// How long the loop rests after an error that the next accept would meet again.
 const REST: Duration = Duration::from_millis(100);
@@ -40,7 +39,7 @@ impl Worker {
     ) -> io::Result<JoinHandle<()>>
     where
         F: Fn(usize) -> S + Send + Sync + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S: Service<Request<Upload>, Response = Response<B>> + Clone + Send + 'static,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
         B: Body<Data = Bytes> + Send + 'static,
@@ -59,7 +58,7 @@ impl Worker {
     fn run<F, S, B>(self, runtime: Runtime, listener: TcpListener, make: &F)
     where
         F: Fn(usize) -> S,
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S: Service<Request<Upload>, Response = Response<B>> + Clone + Send + 'static,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
         B: Body<Data = Bytes> + Send + 'static,
@@ -77,7 +76,7 @@ impl Worker {
 
     async fn accept<S, B>(&self, listener: TcpListener, service: S)
     where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S: Service<Request<Upload>, Response = Response<B>> + Clone + Send + 'static,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
         B: Body<Data = Bytes> + Send + 'static,

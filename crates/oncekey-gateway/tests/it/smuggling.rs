@@ -353,3 +353,36 @@ fn p1_a_value_that_could_split_an_answer_is_never_stored_or_sent() {
     assert_eq!((first.headers.get("x-a"), second.headers.get("x-a")), (Some(odd), Some(odd)));
     assert_eq!(upstream.count(), 4);
 }
+
+#[test]
+fn k3_a_method_in_small_letters_is_another_one_to_us_and_not_to_every_application() {
+    let head = |method: &str| {
+        format!(
+            "{method} /pay HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: {{key}}\r\n\
+             Content-Length: 2\r\n\r\n{{}}"
+        )
+        .into_bytes()
+    };
+    demand(&[
+        ("small letters", head("post"), Refused),
+        ("small letters", head("patch"), Refused),
+        ("a small letter", head("PoST"), Refused),
+        ("capitals", head("POST"), One("{}")),
+    ]);
+}
+
+#[test]
+fn k3_a_body_that_is_compressed_for_the_transfer_is_not_passed_off_as_plain() {
+    let head = |coding: &str| {
+        format!(
+            "POST /pay HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: {{key}}\r\n\
+             Transfer-Encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"
+        )
+        .into_bytes()
+    };
+    demand(&[
+        ("compressed", head("gzip, chunked"), Refused),
+        ("on two lines", head("gzip\r\nTransfer-Encoding: chunked"), Refused),
+        ("chunks", head("Chunked"), One("{}")),
+    ]);
+}

@@ -268,7 +268,9 @@ where
                     reader.chunk(&data);
                 }
             }
-            None
+            // A client that gives up can look like one that came to its end.
+            let is_whole = declared.is_none_or(|declared| declared == buffer.len());
+            (!is_whole).then_some(Code::RequestIncomplete)
         };
         tokio::time::timeout(policy.body_timeout, pin!(collect)).await
     };
@@ -285,12 +287,18 @@ where
         Err(_) if buffer.is_waiting() => (Code::Overloaded, Code::Overloaded.status()),
         Err(_) => (Code::RequestIncomplete, Code::RequestIncomplete.status()),
     };
-    let mut problem = Problem::new(code).with_status(status);
-    if code == Code::Overloaded {
-        front.engine.note(Event::Overloaded);
-        problem = problem.with_retry_after(AGAIN);
+    let problem = unread(front, code, status);
+    Err((problem, RequestBody::resumed(read_so_far(buffer, unfit), body)))
+}
+
+/// What is said about a body that was not read to its end.
+fn unread(front: &Front, code: Code, status: StatusCode) -> Box<Problem> {
+    let problem = Problem::new(code).with_status(status);
+    if code != Code::Overloaded {
+        return Box::new(problem);
     }
-    Err((Box::new(problem), RequestBody::resumed(read_so_far(buffer, unfit), body)))
+    front.engine.note(Event::Overloaded);
+    Box::new(problem.with_retry_after(AGAIN))
 }
 
 /// What was read of a body that did not come to its end, for a mode that only observes.
@@ -319,6 +327,11 @@ fn fingerprint(front: &Front, policy: &Policy, parts: &Parts, body: BodyReader) 
     };
     let content_type = parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     digest.field(&content_type.map(comparable).unwrap_or_default());
+    // Which of several lines an application goes by is its own affair.
+    for again in parts.headers.get_all(CONTENT_TYPE).iter().skip(1) {
+        digest.field(b"content-type again");
+        digest.field(&comparable(again.as_bytes()));
+    }
     for name in policy.headers.iter().filter(|name| !varies(name)) {
         digest.field(name.as_str().as_bytes());
         let values = parts.headers.get_all(name);

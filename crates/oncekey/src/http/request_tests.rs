@@ -101,6 +101,16 @@ async fn k1_m2_2_a_key_in_the_body_is_a_string_or_absent() {
 }
 
 #[tokio::test]
+async fn f4_a_body_that_ends_before_its_declared_length_is_incomplete() {
+    let of = |length: &str| with(post("/").header("content-length", length), "{}");
+    assert_eq!(code(&Policy::default(), of("2")).await, None);
+    for wrong in ["3", "15", "1"] {
+        let code = code(&Policy::default(), of(wrong)).await;
+        assert_eq!(code, Some(Code::RequestIncomplete), "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn k3_a_key_on_two_lines_is_refused_equal_or_not() {
     for second in ["k", "j"] {
         let request = post("/").header("idempotency-key", second);

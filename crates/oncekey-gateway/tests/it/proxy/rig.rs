@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use oncekey_gateway::listener::{Listener, Serving, Settings};
+use oncekey_gateway::listener::{Listener, Serving, Settings, Upload};
 use oncekey_gateway::proxy::{Keyed, Proxy, ProxyBody, Sent};
 use oncekey_gateway::upstream::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -198,7 +197,7 @@ pub(super) async fn nowhere() -> Address {
 #[derive(Clone)]
 pub(super) struct Told(pub(super) Proxy);
 
-impl Service<Request<Incoming>> for Told {
+impl Service<Request<Upload>> for Told {
     type Response = Response<ProxyBody>;
     type Error = std::convert::Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -207,7 +206,7 @@ impl Service<Request<Incoming>> for Told {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Upload>) -> Self::Future {
         if request.headers().contains_key("keyed") {
             request.extensions_mut().insert(Keyed);
         }

@@ -32,6 +32,22 @@ fn f1_bytes_query_and_media_type_count_and_charset_does_not() {
 }
 
 #[test]
+fn f1_each_of_several_media_types_counts() {
+    let upstream = counting();
+    let gateway = Gateway::to(upstream.address()).start();
+    let of = |media_types: &[&str]| {
+        let request = Request::post("/pay").key("k").body("{}");
+        let add = |request: Request, media_type: &&str| request.header("Content-Type", *media_type);
+        media_types.iter().fold(request, add).reply(gateway.address())
+    };
+    is_run(&of(&["application/json", "text/plain"]), 1);
+    is_replay(&of(&["application/json", "text/plain"]), 1);
+    for other in [&["application/json"][..], &["text/plain"], &["text/plain", "application/json"]] {
+        is_problem(&of(other), 422, "key-reused");
+    }
+}
+
+#[test]
 fn f1_how_a_body_is_framed_does_not_count() {
     let upstream = counting();
     let gateway = Gateway::to(upstream.address()).start();

@@ -9,6 +9,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const GO_AWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -59,13 +60,20 @@ fn good(key: &str) -> Fields<'_> {
 /// Sends one request on a connection of its own; the kind and flags of the frame that decides it,
 /// none where the connection just ends.
 fn ask(gateway: &Gateway, fields: &Fields<'_>, body: &[u8]) -> Option<u8> {
+    decided(gateway, fields, &[frame(DATA, END_STREAM, 1, body)])
+}
+
+/// The same, with these frames after the head.
+fn decided(gateway: &Gateway, fields: &Fields<'_>, frames: &[Vec<u8>]) -> Option<u8> {
     let mut wire = Wire::open(gateway.address()).unwrap();
     wire.set_patience(Duration::from_secs(10));
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, b""));
     let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
     bytes.extend(frame(HEADERS, END_HEADERS, 1, &block));
-    bytes.extend(frame(DATA, END_STREAM, 1, body));
+    bytes.extend(frames.concat());
+    // An answer to this comes after the answer to what precedes it.
+    bytes.extend(frame(PING, 0, 0, &[0; 8]));
     let _ = wire.send(bytes);
     loop {
         let head = wire.read_exactly(9).ok()?;
@@ -73,6 +81,10 @@ fn ask(gateway: &Gateway, fields: &Fields<'_>, body: &[u8]) -> Option<u8> {
         let _ = wire.read_exactly(length as usize).ok()?;
         if matches!(head[3], HEADERS | RESET | GO_AWAY) {
             return Some(head[3]);
+        }
+        // One that was reset is answered by nothing.
+        if head[3] == PING && frames.last().is_some_and(|last| last[3] == RESET) {
+            return None;
         }
     }
 }
@@ -210,4 +222,22 @@ fn k3_a_preface_behind_a_request_starts_no_second_protocol() {
     let replies = super::answers(gateway.address(), head.as_bytes());
     assert!(replies.iter().filter(|reply| reply.status == 201).count() <= 1, "{replies:?}");
     assert!(upstream.count() <= 1);
+}
+
+#[test]
+fn f4_an_upload_that_its_client_resets_runs_nothing_whatever_the_reason() {
+    let upstream = paid();
+    let gateway = Gateway::to(upstream.address()).start();
+    // Among them the one that means no error (RFC 9113, 8.1).
+    for (reason, data) in [(0_u32, "{\"amount\":10"), (0, ""), (1, "{}"), (8, "{}"), (7, "")] {
+        let reset = frame(RESET, 0, 1, &reason.to_be_bytes());
+        let data = frame(DATA, 0, 1, data.as_bytes());
+        let declared: Fields<'_> = [good("k1"), vec![(b"content-length", b"15")]].concat();
+        for fields in [good("k1"), declared] {
+            let _ = decided(&gateway, &fields, &[data.clone(), reset.clone()]);
+        }
+    }
+    assert_eq!(ask(&gateway, &good("k1"), b"{\"amount\":100}"), Some(HEADERS));
+    let bodies: Vec<_> = upstream.requests().into_iter().map(|request| request.body).collect();
+    assert_eq!(bodies, [b"{\"amount\":100}"], "the whole request ran, and nothing before it");
 }
