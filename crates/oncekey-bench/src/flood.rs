@@ -2,7 +2,9 @@
 //!
 //! 1. The probe is open-loop: requests are due at a fixed rate, and a late answer does not put off
 //!    the next one, so what it waits for is counted in full.
-//! 2. `flood.NAME.p99.ratio` is the probe's p99 during the flood, divided by that just before it.
+//! 2. `flood.NAME.p99.ratio` is the probe's p99 during the flood, divided by that just before it; a
+//!    second precedes each. That of the flood is told as `flood.NAME.arrival.p99`: thousands of
+//!    clients that start on the same processors are in it.
 //! 3. Every probe is a new key and must be answered with 200; each flood must stand when it is
 //!    measured.
 //! 4. All of it shares this machine: what a flood costs its own clients counts against it.
@@ -65,7 +67,7 @@ pub(crate) fn run(program: &Path, load: &Load) -> Result<Report> {
     let application = Application::start()?;
     let mut report = Report::default();
     for (name, flood) in ALL {
-        let mut found = [Vec::new(), Vec::new()];
+        let mut found = [Vec::new(), Vec::new(), Vec::new()];
         let mut most = 0.0_f64;
         for round in 1..=load.rounds {
             let folder = tempfile::Builder::new().prefix("oncekey-flood-").tempdir_in(disk)?;
@@ -84,25 +86,29 @@ pub(crate) fn run(program: &Path, load: &Load) -> Result<Report> {
             probe(listen, "warm", 1)?;
             let before = probe(listen, "before", load.seconds)?;
             let (over, standing) = (AtomicBool::new(false), AtomicUsize::new(0));
-            let during = thread::scope(|scope| {
+            let (arrival, during) = thread::scope(|scope| {
                 let (over, standing) = (&over, &standing);
                 let flooding = scope.spawn(move || flood.run(listen, load.clients, over, standing));
                 while standing.load(Ordering::SeqCst) == 0 && !flooding.is_finished() {
                     thread::sleep(Duration::from_millis(10));
                 }
+                let arrival = probe(listen, "arrival", 1);
                 let during = probe(listen, "during", load.seconds);
                 most = most.max(gateway.resident().unwrap_or(0.0));
                 over.store(true, Ordering::SeqCst);
                 let ended = flooding.join().unwrap_or_else(|why| std::panic::resume_unwind(why));
-                ended.and(during)
+                ended?;
+                anyhow::Ok((arrival?, during?))
             })?;
             gateway.demand_alive()?;
             eprintln!("round {round}: {name} {before:.0} us before, {during:.0} us during");
             found[0].push(before);
             found[1].push(during);
+            found[2].push(arrival);
         }
-        let [before, during] = found.map(median);
+        let [before, during, arrival] = found.map(median);
         report.figure(format!("flood.{name}.before.p99"), before, "us");
+        report.figure(format!("flood.{name}.arrival.p99"), arrival, "us");
         report.figure(format!("flood.{name}.p99"), during, "us");
         report.figure(format!("flood.{name}.rss"), most, "MiB");
         report.ratio(&format!("flood.{name}.p99"), during, before);
