@@ -44,10 +44,15 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::batch::Batch;
+use self::applier::Applier;
+use self::buckets::Leaving;
+use self::changes::Changes;
+use self::desk::Desk;
+use self::filter::Loader;
 use self::folder::Folder;
 use self::guard::Guard;
 use self::kept::Follower;
+use self::log::{Files, Log};
 use self::mailbox::Mailbox;
 use self::open::Opened;
 use self::request::{Call, Reply, Request, Take};
@@ -67,20 +72,24 @@ use crate::store::{
 };
 
 mod accept;
+mod applier;
 mod backup;
-mod batch;
 mod buckets;
 #[doc(hidden)]
 pub mod bulk;
+mod changes;
 mod check;
 mod copy;
+mod desk;
 mod error;
+mod filter;
 mod folder;
 mod guard;
 mod journal;
 mod kept;
 mod layout;
 mod listing;
+mod log;
 mod mailbox;
 mod open;
 mod progress;
@@ -178,6 +187,7 @@ impl Default for Options {
 /// because a write does not end leaves that write behind: the folder is free when it has ended.
 pub struct EmbeddedStore {
     view: Arc<View>,
+    desk: Arc<Desk>,
     secret: Secret,
     deadline: Duration,
     /// Gone when the store is dropped, which ends the writer.
@@ -202,22 +212,31 @@ impl EmbeddedStore {
         // Before the engine looks, for it cuts off what it cannot read.
         let (folder, synced) = check::take(path.as_ref())?;
         let folder = Arc::new(folder);
-        let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
-        let Opened { view, buckets, secret, mark, live, delete_from } =
-            open::open(&folder.database(), &options, deleted, &synced)?;
-        let mut follower = Follower::new(path.as_ref(), synced);
+        let Opened { view, mut tables, secret, mark, live, delete_from } =
+            threads::giving_way(|| open::open(folder.path(), &options, &synced))?;
+        let mut follower = Follower::new(path.as_ref(), Arc::clone(&synced));
         follower.look().map_err(io)?;
-        let (stop_follower, stopped) = std_mpsc::sync_channel(0);
+        // Only now: until then the log may hold what is nowhere else.
+        let (files, mut free) = Files::open(folder.path()).map_err(io)?;
+        let slot = free.pop().ok_or_else(|| io(std::io::ErrorKind::NotFound.into()))?;
+        let desk = Arc::new(Desk::new(free, mark));
         let bounds =
             Bounds { reserve: options.reserve_bytes, most: options.max_bytes.unwrap_or(u64::MAX) };
-        let parts = [folder.lock_file(), folder.database()];
+        let parts = [folder.lock_file(), folder.database(), folder.path().join(log::NAME)];
         let mut watch = Watch::new(path.as_ref(), parts, bounds).map_err(io)?;
         // Before the first claim: a disk that is full already takes none.
-        watch.look(&view.space, buckets.database()).map_err(OpenError::from)?;
-        let followed = Arc::clone(&view);
+        watch
+            .look(&view.space, tables.buckets.database(), files.bytes())
+            .map_err(OpenError::from)?;
+        let (deleted, to_drop) = std_mpsc::sync_channel(MAX_DELETED);
+        let (loader, loads) = Loader::new();
+        tables.buckets.set_loader(loader);
         let writer = Writer {
             view: Arc::clone(&view),
-            buckets,
+            log: Log::new(slot),
+            synced: Arc::clone(&synced),
+            desk: Arc::clone(&desk),
+            folder: folder.path().to_path_buf(),
             observer: options.observer,
             mark,
             max_live: options.max_live,
@@ -225,31 +244,33 @@ impl EmbeddedStore {
             dead: DeadTokens::default(),
             wall: WallWatch::default(),
             delete_from,
-            batch: Batch::default(),
-            scratch: Vec::new(),
-            watch,
+            batch: Changes::default(),
+            answers: Vec::new(),
         };
-        let (queue, calls) = mpsc::channel(options.queue.max(1));
-        let (guarded, guarding) = std_mpsc::sync_channel(0);
-        let guard =
-            Guard { view: Arc::clone(&view), queue: queue.downgrade(), stall: options.stall };
+        let applier = Applier {
+            view: Arc::clone(&view),
+            desk: Arc::clone(&desk),
+            tables,
+            synced,
+            files,
+            watch,
+            leaving: Leaving::new(deleted),
+        };
         let mut threads = Threads::new(Arc::clone(&folder));
-        threads
-            .start_on_disk("oncekey-writer", move || {
-                writer.run(calls);
-                drop(stop_follower);
-            })
-            .map_err(io)?;
+        let queue = threads.serve(writer, applier, follower, options.queue).map_err(io)?;
         // The last handle of a deleted bucket removes its files.
         let sweep = move || to_drop.into_iter().for_each(drop);
         threads.start_on_disk("oncekey-sweeper", sweep).map_err(io)?;
-        // It looks once more when the writer is done.
-        let follow = move || follower.run(&stopped, &followed);
-        threads.start_on_disk("oncekey-synced", follow).map_err(io)?;
+        let loading = Arc::clone(&desk);
+        let load = move || filter::run(&loads, &loading);
+        threads.start_on_disk("oncekey-filters", load).map_err(io)?;
+        let guard =
+            Guard { view: Arc::clone(&view), desk: Arc::clone(&desk), stall: options.stall };
+        let (guarded, guarding) = std_mpsc::sync_channel(0);
         threads.start("oncekey-guard", move || guard.run(&guarding)).map_err(io)?;
         threads.complete();
         let (deadline, queue, guarded) = (options.deadline, Some(queue), Some(guarded));
-        Ok(Self { view, secret, deadline, queue, guarded, threads, _folder: folder })
+        Ok(Self { view, desk, secret, deadline, queue, guarded, threads, _folder: folder })
     }
 
     /// The secret of this folder's fingerprints, made when it was first opened.
@@ -296,6 +317,16 @@ impl EmbeddedStore {
             None => Ok(()),
             Some(failure) => Err(StoreError::caused(StoreErrorKind::Unavailable, failure.clone())),
         }
+    }
+
+    /// Waits until all that was acknowledged before is in the tables, to be listed.
+    async fn settle(&self) -> Result<(), StoreError> {
+        self.is_open()?;
+        let (settled, done) = oneshot::channel();
+        self.desk.ask(|errands| errands.settles.push(settled));
+        // An applier that died on the way has made the store fail.
+        let _ = done.await;
+        self.is_open()
     }
 
     /// Asks the writer, for as long as a call may take.
@@ -417,15 +448,17 @@ impl Inspect for EmbeddedStore {
         cursor: Option<Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        self.is_open()?;
         let (view, filter) = (Arc::clone(&self.view), filter.clone());
-        let task =
-            tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
-        match tokio::time::timeout(self.deadline, task).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(failed)) => Err(StoreError::caused(StoreErrorKind::Unreadable, failed)),
-            Err(_) => Err(StoreError::new(StoreErrorKind::Timeout)),
-        }
+        let listed = async {
+            self.settle().await?;
+            let task =
+                tokio::task::spawn_blocking(move || listing::page(&view, &filter, cursor, limit));
+            let failed = |failed| StoreError::caused(StoreErrorKind::Unreadable, failed);
+            task.await.map_err(failed)?
+        };
+        tokio::time::timeout(self.deadline, listed)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout)))
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

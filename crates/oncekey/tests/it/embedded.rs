@@ -89,6 +89,11 @@ pub(crate) async fn complete(store: &EmbeddedStore, lease: &Lease, text: &str, k
     assert!(matches!(held, Held::Ours { .. }), "{held:?}");
 }
 
+/// Waits until everything so far is in the tables.
+pub(crate) async fn in_tables(store: &EmbeddedStore) {
+    let _ = store.list(&Filter::default(), None, 1).await.unwrap();
+}
+
 /// Claims and completes.
 pub(crate) async fn store_outcome(store: &EmbeddedStore, key: &str, text: &str, keep: Retention) {
     let lease = acquire(store, key).await;

@@ -15,7 +15,7 @@ use oncekey::record::Retention;
 use oncekey::store::embedded::{Damage, EmbeddedStore, OpenError, Options, scan};
 use oncekey::store::{Claimed, Store};
 
-use crate::embedded::{DAY, acquire, claim, complete, open, outcome};
+use crate::embedded::{DAY, acquire, claim, complete, in_tables, open, outcome};
 
 /// What ends a batch in a journal.
 const TRAILER: &[u8] = b"FJL\x03";
@@ -40,7 +40,7 @@ pub(crate) enum Keyspaces {
 }
 
 /// In memory where there is such a place: thousands of images are made.
-fn temporary() -> tempfile::TempDir {
+pub(crate) fn temporary() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
         tempfile::tempdir_in(memory).unwrap()
@@ -59,17 +59,33 @@ impl Image {
         for number in 0..6 {
             let key = format!("key {number}");
             let lease = acquire(&store, &key).await;
+            // Each call a batch of the engine's.
+            in_tables(&store).await;
             if keyspaces == Keyspaces::Several {
                 complete(&store, &lease, &key, keep[number % 3]).await;
+                in_tables(&store).await;
             }
             keys.push((key, keyspaces == Keyspaces::Several));
         }
         drop(store);
         let image = Self { folder, clock, keys };
-        // Preallocated room is zeros; a little of it is as good as much.
-        let intact = scan(image.path()).unwrap().journals[0].intact;
-        File::options().write(true).open(image.journal(0)).unwrap().set_len(intact + 64).unwrap();
+        image.shrink();
         image
+    }
+
+    /// Preallocated room is zeros; a little of it is as good as much.
+    pub(crate) fn shrink(&self) {
+        let shrink = |path: &Path, length: u64| {
+            File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+        };
+        let intact = scan(self.path()).unwrap().journals[0].intact;
+        shrink(&self.journal(0), intact + 64);
+        for slot in fs::read_dir(self.path().join("log")).unwrap() {
+            let slot = slot.unwrap().path();
+            let bytes = fs::read(&slot).unwrap();
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            shrink(&slot, used.next_multiple_of(8) as u64 + 128);
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -166,7 +182,7 @@ pub(crate) fn tree(path: &Path) -> Vec<(PathBuf, SystemTime, Vec<u8>)> {
     found
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

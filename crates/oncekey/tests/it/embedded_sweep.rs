@@ -18,7 +18,7 @@ use oncekey::store::{
 };
 
 use crate::embedded::{
-    DAY, Rig, acquire, claim, complete, fingerprint, open, replays, store_outcome,
+    DAY, Rig, acquire, claim, complete, fingerprint, in_tables, open, replays, store_outcome,
 };
 use crate::embedded_open::rewrite;
 use crate::embedded_time::buckets;
@@ -260,6 +260,7 @@ async fn t3_the_disk_of_what_is_over_comes_back_while_the_store_is_open() {
         let keep = Retention::keep(Duration::from_secs(60));
         store_outcome(&store, &format!("key {number}"), &text, keep).await;
     }
+    in_tables(&store).await;
     let full = size(&keyspaces);
     clock.advance(HOUR);
     assert!(store.purge_expired(10_000).await.unwrap() >= 24);

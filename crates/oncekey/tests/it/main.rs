@@ -29,6 +29,7 @@ mod embedded_format;
 mod embedded_guard;
 mod embedded_images;
 #[cfg(feature = "embedded")]
+mod embedded_log;
 mod embedded_lost;
 #[cfg(feature = "embedded")]
 mod embedded_open;

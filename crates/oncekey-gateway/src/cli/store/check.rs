@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use oncekey::store::embedded::{self, OpenError, Report};
+use oncekey::store::embedded::{self, Journal, OpenError, Report};
 use serde_json::{Value, json};
 
 use super::{Exit, Place, Streams, size};
@@ -44,19 +44,17 @@ fn json(folder: &Path, report: &Report) -> Value {
             })
         })
         .collect();
-    let journals: Vec<_> = report
-        .journals
-        .iter()
-        .map(|journal| {
-            json!({
-                "file": journal.path,
-                "bytes": journal.intact,
-                "batches": journal.batches,
-                "first": journal.first,
-                "last": journal.last,
-            })
+    let file = |journal: &Journal| {
+        json!({
+            "file": journal.path,
+            "bytes": journal.intact,
+            "batches": journal.batches,
+            "first": journal.first,
+            "last": journal.last,
         })
-        .collect();
+    };
+    let log: Vec<_> = report.log.iter().map(file).collect();
+    let journals: Vec<_> = report.journals.iter().map(file).collect();
     let damage: Vec<_> = report
         .flaws
         .iter()
@@ -67,6 +65,7 @@ fn json(folder: &Path, report: &Report) -> Value {
         "ok": report.is_intact(),
         "folder": folder,
         "format": report.format,
+        "log": log,
         "journals": journals,
         "tables": { "count": report.tables, "bytes": report.table_bytes },
         "records_read": report.records_read,
@@ -92,11 +91,13 @@ fn standings(report: &Report) -> [(String, Value); 6] {
 }
 
 fn print(out: &mut dyn Write, folder: &Path, report: &Report) -> io::Result<()> {
-    let bytes = report.journals.iter().map(|journal| journal.intact).sum();
-    let batches: u64 = report.journals.iter().map(|journal| journal.batches).sum();
     writeln!(out, "folder    {}", folder.display())?;
     writeln!(out, "format    {}", report.format)?;
-    writeln!(out, "journals  {}, {}, {batches} batches", report.journals.len(), size(bytes))?;
+    for (name, files) in [("log", &report.log), ("journals", &report.journals)] {
+        let bytes = files.iter().map(|journal| journal.intact).sum();
+        let batches: u64 = files.iter().map(|journal| journal.batches).sum();
+        writeln!(out, "{name:<9} {}, {}, {batches} batches", files.len(), size(bytes))?;
+    }
     writeln!(out, "tables    {}, {}", report.tables, size(report.table_bytes))?;
     if report.records_read {
         writeln!(

@@ -19,6 +19,7 @@ use super::folder::{self, Folder};
 use super::journal::Contents;
 use super::kept;
 use super::layout::Mark;
+use super::log;
 use super::open::{self, Found};
 use super::synced::{self, Table};
 use super::walk;
@@ -85,8 +86,8 @@ pub fn accept_loss(path: impl AsRef<Path>, who: &str, reason: &str) -> Result<Ac
 
 /// What the engine lacks, where nothing else is wrong.
 fn behind(path: &Path, judged: &Judged) -> Result<Vec<Damage>, OpenError> {
-    match (&judged.table, judged.engine) {
-        (Some(table), Engine::Whole) => Ok(found(path)?.lacks(table)),
+    match (judged.known(), judged.engine) {
+        (Some(known), Engine::Whole) => Ok(found(path)?.lacks(&known)),
         _ => Ok(Vec::new()),
     }
 }
@@ -108,6 +109,14 @@ fn put_aside(path: &Path, judged: &Judged) -> io::Result<PathBuf> {
     for Contents { path: from, file, .. } in cut {
         copy(from, &copies.join(journal::name(*file)))?;
     }
+    let folder = copies.join(log::NAME);
+    fs::create_dir(&folder)?;
+    for (slot, _) in judged.log.files() {
+        if let Some(name) = slot.file_name() {
+            copy(slot, &folder.join(name))?;
+        }
+    }
+    folder::sync(&folder)?;
     let synced = path.join(synced::NAME);
     if synced.exists() {
         copy(&synced, &copies.join(synced::NAME))?;
@@ -178,14 +187,23 @@ fn repair(path: &Path, judged: &Judged) -> Result<(), OpenError> {
         return synced::replace(path, &Table::default()).map_err(failed);
     }
     let before = judged.table.clone().unwrap_or_default();
+    // What lies before a gap that nobody knows the place of may be older than the tables.
+    let applied = judged.table.as_ref().map_or_else(|| judged.log.unbroken(), |it| it.applied);
     kept::restore(path, before.oldest).map_err(failed)?;
     check::cut(path, &judged.cuts).map_err(failed)?;
-    let mut table = Table { highest: judged.highest, ..Table::default() };
+    let skips = judged.log.gaps(applied);
+    let logged = judged.log.highest().logged.max(applied);
+    let highest = Mark { logged, ..judged.highest };
+    let mut table = Table { highest, applied, skips, ..Table::default() };
     let journals = settle(path, &mut table)?;
     let linked = kept::renew(path).map_err(failed)?;
     let found = found(path)?;
-    let marks = found.keyspaces.iter().fold(Mark::default(), |mark, it| mark.max(it.mark));
-    table.highest = table.highest.max(marks);
+    table.highest = found.goes_on(table.highest);
+    if table.highest.logged > logged {
+        // The tables are ahead: what the log holds would put older records over newer ones.
+        table.applied = table.highest.logged;
+        table.skips.clear();
+    }
     if judged.table.is_none() {
         table.highest.version = table.highest.version.saturating_add(UNSEEN_VERSIONS);
     }

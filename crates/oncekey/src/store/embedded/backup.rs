@@ -36,7 +36,7 @@ mod manifest;
 
 /// What of a data folder is the store's, in the order in which a restore moves it to its place:
 /// with `db` and without `format`, a folder is refused.
-const PARTS: [&str; 5] = ["db", "journals", "synced", "audit", "format"];
+const PARTS: [&str; 6] = ["log", "db", "journals", "synced", "audit", "format"];
 
 /// A backup that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]

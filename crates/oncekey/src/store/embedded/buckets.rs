@@ -1,4 +1,4 @@
-//! The buckets of records that ended: found, made and deleted by the writer alone.
+//! The buckets of records that ended: made, written and deleted by the applier alone.
 //!
 //! The storage engine does not look whether a keyspace was deleted when it writes: a write to a
 //! deleted bucket vanishes in silence. So nobody else may do either.
@@ -8,13 +8,12 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
-use super::layout::{Bucket, Mark};
+use super::filter::{Filter, Loader};
+use super::layout::Bucket;
 use super::synced::Synced;
-use super::view::Keyspaces;
+use super::view::{Keyspaces, Part};
 use crate::clock::Stamp;
 use crate::key::RecordId;
-use crate::record::codec::{self, DecodeError};
-use crate::record::{Record, Standing};
 
 /// Every bucket there is, newest first.
 pub(super) struct Buckets {
@@ -22,39 +21,23 @@ pub(super) struct Buckets {
     options: KeyspaceCreateOptions,
     live: Keyspace,
     open: Vec<Open>,
-    /// Deleted ones go there: whoever drops a last handle deletes files, for as long as it takes.
-    deleted: SyncSender<Keyspace>,
-    /// Deleted, and not handed over yet.
-    over: Option<Keyspace>,
-    synced: Arc<Synced>,
+    /// Reads buckets for their filters, if anybody will ask those.
+    loader: Option<Loader>,
 }
 
 struct Open {
     name: Bucket,
     keyspace: Keyspace,
+    filter: Arc<Filter>,
     /// About how many records it holds.
     records: usize,
 }
 
-/// A record that was found in a bucket.
-pub(super) struct Ended {
-    pub(super) bucket: Bucket,
-    pub(super) record: Record,
-}
-
-/// Why a look-up gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LookError {
-    #[error(transparent)]
-    Engine(#[from] fjall::Error),
-    /// The stored bytes are no record.
-    #[error("{error}")]
-    Unreadable {
-        /// Where they lie.
-        bucket: Bucket,
-        /// Why.
-        error: DecodeError,
-    },
+impl Open {
+    fn part(&self) -> Part {
+        let (keyspace, filter) = (self.keyspace.clone(), Arc::clone(&self.filter));
+        Part { bucket: self.name, keyspace, filter }
+    }
 }
 
 impl Buckets {
@@ -63,47 +46,20 @@ impl Buckets {
         live: Keyspace,
         options: KeyspaceCreateOptions,
         found: Vec<(Bucket, Keyspace)>,
-        deleted: SyncSender<Keyspace>,
-        synced: Arc<Synced>,
     ) -> Self {
         let open = found.into_iter().map(|(name, keyspace)| {
             // The mark is no record.
             let records = keyspace.approximate_len().saturating_sub(1);
-            Open { name, keyspace, records }
+            Open { name, keyspace, filter: Filter::idle(), records }
         });
-        let mut buckets =
-            Self { database, options, live, open: open.collect(), deleted, over: None, synced };
+        let mut buckets = Self { database, options, live, open: open.collect(), loader: None };
         buckets.sort();
         buckets
     }
 
-    /// Newest first: that is where most look-ups that hit end.
+    /// Newest first, for look-ups.
     fn sort(&mut self) {
         self.open.sort_by_key(|open| std::cmp::Reverse(open.name.end()));
-    }
-
-    /// The record that ended and is not over yet.
-    ///
-    /// There is one at most: whoever takes a record out of a bucket deletes it there, unless it is
-    /// over, and then it stays over.
-    pub(super) fn find(&self, id: &RecordId, now: Stamp) -> Result<Option<Ended>, LookError> {
-        for open in &self.open {
-            // Saves the probe; its bucket only waits for the sweeper.
-            if open.name.over() <= now {
-                continue;
-            }
-            let Some(bytes) = open.keyspace.get(id.as_bytes())? else { continue };
-            let bucket = open.name;
-            let unreadable = |error| LookError::Unreadable { bucket, error };
-            let record = codec::decode(&bytes).map_err(unreadable)?;
-            if record.id != *id {
-                return Err(unreadable(DecodeError::Unknown));
-            }
-            if record.standing(now) != Standing::Gone {
-                return Ok(Some(Ended { bucket, record }));
-            }
-        }
-        Ok(None)
     }
 
     /// The keyspace of a bucket that is there.
@@ -111,51 +67,58 @@ impl Buckets {
         self.open.iter().find(|open| open.name == name).map(|open| &open.keyspace)
     }
 
-    /// The keyspace of a bucket, made if it is not there; says whether it was made.
-    pub(super) fn get_or_make(&mut self, name: Bucket) -> fjall::Result<(Keyspace, Made)> {
+    /// Has filters made from now on.
+    pub(super) fn set_loader(&mut self, loader: Loader) {
+        self.loader = Some(loader);
+    }
+
+    /// The keyspace of a bucket that gets record `id` next, made if it is not there; says whether
+    /// it was made.
+    pub(super) fn for_record(
+        &mut self,
+        name: Bucket,
+        id: &RecordId,
+    ) -> fjall::Result<(Keyspace, Made)> {
         if let Some(open) = self.open.iter_mut().find(|open| open.name == name) {
             open.records += 1;
+            if let Some(loader) = &self.loader
+                && open.filter.begins()
+            {
+                loader.load(open.keyspace.clone(), Arc::clone(&open.filter));
+            }
+            open.filter.insert(id);
             return Ok((open.keyspace.clone(), Made::Before));
         }
         let keyspace = self.database.keyspace(&name.name(), || self.options.clone())?;
-        self.open.push(Open { name, keyspace: keyspace.clone(), records: 1 });
+        let filter = Filter::whole();
+        filter.insert(id);
+        self.open.push(Open { name, keyspace: keyspace.clone(), filter, records: 1 });
         self.sort();
         Ok((keyspace, Made::Now))
     }
 
-    /// Deletes a bucket whose every record is over at `now`, the oldest first; says about how many
-    /// records it held. It waits to be handed over then.
-    pub(super) fn delete_over(&mut self, now: Stamp) -> fjall::Result<Option<usize>> {
+    /// Deletes a bucket whose every record is over at `now`, the oldest first. Its files go when
+    /// the last handle does.
+    pub(super) fn delete_over(
+        &mut self,
+        now: Stamp,
+        synced: &Synced,
+    ) -> fjall::Result<Option<Deleted>> {
         let Some(at) = self.open.iter().rposition(|open| open.name.over() <= now) else {
             return Ok(None);
         };
-        let open = self.open.remove(at);
+        let Open { keyspace, records, .. } = self.open.remove(at);
         // On disk before the bucket goes: one that is listed and not there is damage.
-        let id = open.keyspace.id();
-        self.synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
-        self.synced.sync()?;
-        self.over = Some(open.keyspace.clone());
-        self.database.delete_keyspace(open.keyspace)?;
-        Ok(Some(open.records))
-    }
-
-    /// Hands the bucket that was deleted last to whoever may wait for its files to go; says
-    /// whether none waits any more.
-    pub(super) fn hand_over(&mut self) -> bool {
-        if let Some(keyspace) = self.over.take()
-            && let Err(TrySendError::Full(keyspace)) = self.deleted.try_send(keyspace)
-        {
-            self.over = Some(keyspace);
-        }
-        self.over.is_none()
+        let id = keyspace.id();
+        synced.change(|table| table.keyspaces.retain(|entry| entry.id != id))?;
+        synced.sync()?;
+        self.database.delete_keyspace(keyspace.clone())?;
+        Ok(Some(Deleted { keyspace, records }))
     }
 
     /// The keyspaces, for readers.
     pub(super) fn keyspaces(&self) -> Keyspaces {
-        Keyspaces {
-            live: self.live.clone(),
-            ended: self.open.iter().map(|open| open.keyspace.clone()).collect(),
-        }
+        Keyspaces { live: self.live.clone(), ended: self.open.iter().map(Open::part).collect() }
     }
 
     /// Whether there is no bucket at all.
@@ -167,13 +130,45 @@ impl Buckets {
         &self.live
     }
 
-    /// After a commit: these keyspaces got this mark.
-    pub(super) fn note(&self, touched: &[Keyspace], mark: Mark) -> fjall::Result<()> {
-        Ok(self.synced.note(touched, mark)?)
-    }
-
     pub(super) fn database(&self) -> &Database {
         &self.database
+    }
+}
+
+/// A bucket that is no longer there.
+pub(super) struct Deleted {
+    pub(super) keyspace: Keyspace,
+    /// About how many records it held.
+    pub(super) records: usize,
+}
+
+/// Deleted buckets on their way to whoever may wait for their files to go.
+pub(super) struct Leaving {
+    /// Whoever drops a last handle deletes files, for as long as it takes.
+    to: SyncSender<Keyspace>,
+    /// There was no room for it yet.
+    held: Option<Keyspace>,
+}
+
+impl Leaving {
+    pub(super) fn new(to: SyncSender<Keyspace>) -> Self {
+        Self { to, held: None }
+    }
+
+    /// Sends on what is held; says whether nothing is held any more.
+    pub(super) fn is_clear(&mut self) -> bool {
+        if let Some(keyspace) = self.held.take()
+            && let Err(TrySendError::Full(keyspace)) = self.to.try_send(keyspace)
+        {
+            self.held = Some(keyspace);
+        }
+        self.held.is_none()
+    }
+
+    /// Sends a bucket on, or holds it: to be asked only while [clear](Self::is_clear).
+    pub(super) fn put(&mut self, keyspace: Keyspace) {
+        self.held = Some(keyspace);
+        self.is_clear();
     }
 }
 

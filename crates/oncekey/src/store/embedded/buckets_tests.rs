@@ -17,23 +17,31 @@ fn t3_the_files_of_a_deleted_bucket_wait_for_another_thread_and_hold_up_the_next
     let options = KeyspaceCreateOptions::default();
     synced::replace(folder.path(), &Table::default()).expect("a side file");
     let synced = Synced::open(folder.path(), Table::default()).expect("it is there");
-    let mut buckets =
-        Buckets::new(database.clone(), live, options, Vec::new(), deleted, Arc::new(synced));
+    let mut buckets = Buckets::new(database.clone(), live, options, Vec::new());
+    let mut leaving = Leaving::new(deleted);
     for index in 0..3 {
-        let made = buckets.get_or_make(Bucket::Window { exponent: 0, index });
+        let made = buckets
+            .for_record(Bucket::Window { exponent: 0, index }, &RecordId::from_bytes([1; 32]));
         assert_eq!(made.expect("a bucket").1, Made::Now);
     }
     let now = Bucket::Window { exponent: 0, index: 1 }.over();
-    assert_eq!(buckets.delete_over(now).expect("it is deleted"), Some(1));
-    assert!(buckets.hand_over(), "there is room");
-    assert_eq!(buckets.delete_over(now).expect("it is deleted"), Some(1));
+    for _ in 0..2 {
+        assert!(leaving.is_clear(), "there is room");
+        let deleted =
+            buckets.delete_over(now, &synced).expect("nothing fails").expect("it is over");
+        assert_eq!(deleted.records, 1);
+        leaving.put(deleted.keyspace);
+    }
     for _ in 0..3 {
-        assert!(!buckets.hand_over(), "there is none, and the writer does not drop it either");
+        assert!(!leaving.is_clear(), "there is none, and the applier does not drop it either");
     }
     let keyspaces = || std::fs::read_dir(folder.path().join("keyspaces")).expect("it is there");
     let before = keyspaces().count();
     drop(to_drop.recv().expect("the first"));
     assert_eq!(keyspaces().count(), before - 1, "whoever drops the last handle removes the files");
-    assert!(buckets.hand_over());
-    assert_eq!(buckets.delete_over(now).expect("nothing fails"), None, "the third is not over");
+    assert!(leaving.is_clear());
+    assert!(
+        buckets.delete_over(now, &synced).expect("nothing fails").is_none(),
+        "the third is not over"
+    );
 }

@@ -22,15 +22,15 @@
 
 use std::cell::OnceCell;
 use std::path::Path;
-use std::sync::mpsc;
 
 use fjall::{Keyspace, OwnedWriteBatch, PersistMode};
 
+use super::Options;
+use super::applier::Tables;
 use super::check;
 use super::error::OpenError;
 use super::layout::{Bucket, MARK, Mark};
 use super::open::{self, Opened};
-use super::{MAX_DELETED, Options};
 use crate::key::RecordId;
 use crate::record::{Record, State, codec};
 
@@ -65,9 +65,8 @@ pub fn fill(
     records: impl IntoIterator<Item = Record>,
 ) -> Result<u64, FillError> {
     let (folder, synced) = check::take(path)?;
-    let (deleted, _none_is_deleted) = mpsc::sync_channel(MAX_DELETED);
-    let Opened { mut buckets, mark, live, .. } =
-        open::open(&folder.database(), options, deleted, &synced)?;
+    let Opened { tables, live, .. } = open::open(folder.path(), options, &synced)?;
+    let Tables { mut buckets, mark, .. } = tables;
     if live > 0 || !buckets.is_empty() {
         return Err(FillError::NotEmpty);
     }
@@ -85,7 +84,7 @@ pub fn fill(
             Some(at) => at,
             None => {
                 let slot = made.get(filling.len()).ok_or(FillError::TooManyBuckets)?;
-                let (keyspace, _) = buckets.get_or_make(bucket).map_err(engine)?;
+                let (keyspace, _) = buckets.for_record(bucket, &record.id).map_err(engine)?;
                 let keyspace = slot.get_or_init(|| keyspace);
                 filling.push((bucket, keyspace.start_ingestion().map_err(engine)?));
                 filling.len() - 1
@@ -114,8 +113,8 @@ pub fn fill(
         batch.insert(keyspace, MARK, next.encode());
     }
     batch.durability(Some(PersistMode::SyncData)).commit().map_err(engine)?;
-    let written = synced.note(&touched, next).and_then(|()| synced.sync());
-    written.map_err(|error| OpenError::io(path, error))?;
+    let noted = synced.change(|table| touched.iter().for_each(|it| table.note(it, next)));
+    noted.and_then(|()| synced.sync()).map_err(|error| OpenError::io(path, error))?;
     Ok(count)
 }
 

@@ -1,6 +1,7 @@
 //! What is missing from a folder, told before the storage engine looks at it.
 //!
-//! 1. Reading alone: a folder that is refused is as it was.
+//! 1. Reading alone: a folder that is refused is as it was. What the log must hold is told by
+//!    [its own reading](super::log); all that follows is about the storage engine's journals.
 //! 2. Batch numbers run without a gap through all journals in order of their file number, and the
 //!    last is at least the one that was synced. A journal that must be there is there, and begins
 //!    with the batch that it began with.
@@ -21,6 +22,7 @@ use super::folder::{self, Folder};
 use super::journal::{self, Contents, Tail};
 use super::kept;
 use super::layout::Mark;
+use super::log::{self, Slots};
 use super::synced::{self, Gap, Start, Synced, Table};
 use super::tables;
 use super::walk::{self, Verdict};
@@ -29,7 +31,10 @@ use super::walk::{self, Verdict};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Scan {
-    /// The journals, oldest first.
+    /// The log, in the order in which its files are written. What is in the tables already is not
+    /// counted.
+    pub log: Vec<Journal>,
+    /// The storage engine's journals, oldest first.
     pub journals: Vec<Journal>,
     /// What the store knew to be synced; `None` if the file that says so cannot be read, or
     /// nothing was ever stored.
@@ -41,7 +46,7 @@ pub struct Scan {
     pub files: Vec<Flaw>,
 }
 
-/// A journal, as far as it is intact.
+/// A file of the log, or a journal of the storage engine, as far as it is intact.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Journal {
@@ -66,8 +71,10 @@ pub struct Journal {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Known {
-    /// The number of the last batch.
+    /// The number of the last batch in the storage engine.
     pub number: u64,
+    /// The number of the last batch in the log.
+    pub logged: u64,
     /// Each keyspace and the number of its last batch.
     pub keyspaces: Vec<(String, u64)>,
     /// Missing batches that were accepted: first and last.
@@ -93,8 +100,8 @@ pub fn scan(path: impl AsRef<Path>) -> Result<Scan, OpenError> {
     judged.damages.extend(format);
     let damages = std::mem::take(&mut judged.damages);
     let files = std::mem::take(&mut judged.files);
-    let (journals, synced) = judged.told();
-    Ok(Scan { journals, synced, damages, files })
+    let Tale { log, journals, synced } = judged.told();
+    Ok(Scan { log, journals, synced, damages, files })
 }
 
 impl Journal {
@@ -138,10 +145,18 @@ pub(super) struct Judged {
     pub(super) gaps: Vec<Gap>,
     /// How much of a journal may stay: `(number in its name, bytes)`.
     pub(super) cuts: Vec<(u64, u64)>,
-    /// The highest mark of journals and table.
+    /// The highest mark of journals, log and table.
     pub(super) highest: Mark,
+    pub(super) log: Slots,
     /// Whether the engine has a folder, and had finished making it.
     pub(super) engine: Engine,
+}
+
+/// What is worth telling of a folder.
+pub(super) struct Tale {
+    pub(super) log: Vec<Journal>,
+    pub(super) journals: Vec<Journal>,
+    pub(super) synced: Option<Known>,
 }
 
 /// What there is of the engine's folder.
@@ -167,6 +182,9 @@ pub(super) fn judge(path: &Path) -> Result<Judged, OpenError> {
         }
     }
     let seen = journals.iter().fold(Mark::default(), |mark, it| mark.max(it.highest));
+    let log = log::scan(path).map_err(failed)?;
+    // What the engine has of the log is no proof that the log is all there.
+    let seen = Mark { logged: 0, ..seen }.max(log.highest());
     let highest = table.as_ref().map_or(seen, |table| table.highest.max(seen));
     let engine = match (database.exists(), has_marker(&database)) {
         (false, _) => Engine::Absent,
@@ -182,6 +200,7 @@ pub(super) fn judge(path: &Path) -> Result<Judged, OpenError> {
         gaps: Vec::new(),
         cuts: Vec::new(),
         highest,
+        log,
         engine,
     };
     if table.is_none() && engine != Engine::Absent {
@@ -196,6 +215,7 @@ pub(super) fn judge(path: &Path) -> Result<Judged, OpenError> {
     let Verdict { damages, gaps, cuts } = walk::judge(&database, &known, &judged.journals);
     judged.damages.extend(damages);
     (judged.gaps, judged.cuts) = (gaps, cuts);
+    judged.damages.extend(judged.log.lacks(&known));
     for entry in &known.keyspaces {
         let there = database.join("keyspaces").join(entry.id.to_string()).join("current");
         if !there.exists() {
@@ -229,15 +249,23 @@ pub(super) fn take(path: &Path) -> Result<(Folder, Arc<Synced>), OpenError> {
 }
 
 impl Judged {
+    /// What `synced` says, and what was acknowledged since it was synced last.
+    pub(super) fn known(&self) -> Option<Table> {
+        let table = self.table.clone()?;
+        Some(Table { highest: self.highest, ..table })
+    }
+
     /// What of it is worth telling.
-    pub(super) fn told(self) -> (Vec<Journal>, Option<Known>) {
+    pub(super) fn told(self) -> Tale {
+        let log = self.log.told(self.table.as_ref().map_or(0, |table| table.applied));
         let journals = self.journals.iter().map(Journal::of).collect();
-        let known = self.table.map(|table| Known {
+        let synced = self.table.map(|table| Known {
             number: table.highest.number,
+            logged: table.highest.logged,
             keyspaces: table.keyspaces.into_iter().map(|it| (it.name, it.mark.number)).collect(),
             accepted: table.gaps.into_iter().map(|gap| (gap.first, gap.last)).collect(),
         });
-        (journals, known)
+        Tale { log, journals, synced }
     }
 
     /// Refuses a folder that lacks a file without which nobody can go on.

@@ -143,6 +143,14 @@ pub enum Damage {
         /// What it held.
         missing: Missing,
     },
+    /// The tables are ahead of the log, which is an older copy, or `synced` is.
+    #[error("the log ends at batch {last}, and the tables hold batch {applied}")]
+    LogBehind {
+        /// The last batch of the log.
+        last: u64,
+        /// The last batch of the log that is in the tables.
+        applied: u64,
+    },
     /// A keyspace that held records is not there.
     #[error("the keyspace {name:?} is missing; it held records up to batch {synced}")]
     KeyspaceMissing {
@@ -237,6 +245,7 @@ impl Damage {
             Self::SyncedUnreadable
             | Self::SyncedOfAnother
             | Self::Journal { .. }
+            | Self::LogBehind { .. }
             | Self::KeyspaceBehind { .. } => true,
             _ => false,
         }

@@ -4,6 +4,7 @@
 //! lock     held by the one process that has the store open
 //! format   one line, "oncekey embedded 1": written and synced before any record
 //! synced   what is known to be on disk: made and synced before `db/`
+//! log/     what is acknowledged, until the storage engine has it on disk
 //! db/      the storage engine's files
 //! journals/, audit, lost-*/    see docs/storage-format.md
 //! ```
@@ -27,6 +28,9 @@ pub(super) const RESTORING: &str = "restoring";
 
 /// What makes a folder a backup, see [`backup`](super::backup).
 pub(super) const MANIFEST: &str = "manifest";
+
+/// Where the storage engine's files are.
+pub(super) const DATABASE: &str = "db";
 
 const LOCK: &str = "lock";
 
@@ -62,9 +66,13 @@ impl Folder {
         self.path.join("lock")
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where the storage engine's files are.
     pub(super) fn database(&self) -> PathBuf {
-        self.path.join("db")
+        self.path.join(DATABASE)
     }
 }
 

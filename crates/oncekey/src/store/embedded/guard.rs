@@ -1,8 +1,8 @@
-//! The guard: a thread that notices when the writer stands still.
+//! The guard: a thread that notices when the writer or the applier stands still.
 //!
-//! 1. It never touches the disk itself, so nothing that a disk does can stop it. Every tick it asks
-//!    the writer to [look](super::space::Watch) at the disk, and wakes it where it idles.
-//! 2. A writer that is busy and gets no further for [`Options::stall`](super::Options::stall) has
+//! 1. It never touches the disk itself, so nothing that a disk does can stop it. Each tick it asks
+//!    the applier to [look](super::space::Watch) at the disk.
+//! 2. A thread that is busy and gets no further for [`Options::stall`](super::Options::stall) has
 //!    failed: what it waits for may never come, and a restart is better than that (X7). Anything
 //!    faster only slows the store down, and is warned about after a second.
 //! 3. Time is counted in the guard's own ticks. A process that was stopped or a machine that was
@@ -14,10 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
+use super::desk::Desk;
 use super::error::Failure;
-use super::request::{Call, Request};
 use super::view::View;
 
 /// How often the writer and the disk are looked at.
@@ -26,16 +24,15 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Ticks without progress after which the disk is called slow.
 const SLOW: u32 = 10;
 
-/// What the writer is at, as far as the guard can tell.
+/// What a thread is at, as far as the guard can tell.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     busy: AtomicBool,
     steps: AtomicU64,
-    due: AtomicBool,
 }
 
 impl Pulse {
-    /// The writer has something to do.
+    /// It has something to do.
     pub(super) fn begin(&self) {
         self.busy.store(true, Ordering::Relaxed);
         self.step();
@@ -51,12 +48,7 @@ impl Pulse {
         self.busy.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the disk is to be looked at; true once a tick.
-    pub(super) fn is_due(&self) -> bool {
-        self.due.swap(false, Ordering::Relaxed)
-    }
-
-    /// The step that the writer is at; none while it rests.
+    /// The step that it is at; none while it rests.
     fn at(&self) -> Option<u64> {
         // A step that begins between the two reads is seen at the next tick.
         self.busy.load(Ordering::Relaxed).then(|| self.steps.load(Ordering::Relaxed))
@@ -66,38 +58,35 @@ impl Pulse {
 /// The guard's thread.
 pub(super) struct Guard {
     pub(super) view: Arc<View>,
-    /// Weak: the writer ends when the store lets go of the queue.
-    pub(super) queue: mpsc::WeakSender<Call>,
-    /// How long the writer may stand still.
+    pub(super) desk: Arc<Desk>,
+    /// How long one of the threads may stand still.
     pub(super) stall: Duration,
 }
 
 impl Guard {
     /// Watches until the store has failed or `stop` is dropped.
     pub(super) fn run(self, stop: &Receiver<Infallible>) {
-        let mut counter = Counter::new(self.stall);
+        let mut counters = [Counter::new(self.stall), Counter::new(self.stall)];
         while stop.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-            let at = self.view.pulse.at();
-            match counter.tick(at) {
-                Verdict::Moves => {}
-                Verdict::Slow => tracing::warn!("the disk is slow: a write takes over a second"),
-                Verdict::Stuck => self.view.fail(Failure::Stuck { stall: self.stall }),
+            let at = [self.view.pulse.at(), self.view.applying.at()];
+            for (counter, at) in counters.iter_mut().zip(at) {
+                match counter.tick(at) {
+                    Verdict::Moves => {}
+                    Verdict::Slow => {
+                        tracing::warn!("the disk is slow: a write takes over a second");
+                    }
+                    Verdict::Stuck => self.view.fail(Failure::Stuck { stall: self.stall }),
+                }
             }
             if !self.view.is_healthy() {
                 return;
             }
-            self.view.pulse.due.store(true, Ordering::Relaxed);
-            if at.is_none()
-                && let Some(queue) = self.queue.upgrade()
-            {
-                // A queue that is full keeps the writer awake by itself.
-                let _ = queue.try_send(Call { request: Request::Wake, from: None });
-            }
+            self.desk.ask(|errands| errands.look = true);
         }
     }
 }
 
-/// What a tick says about the writer.
+/// What a tick says about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Moves,
@@ -106,7 +95,7 @@ enum Verdict {
     Stuck,
 }
 
-/// Counts the ticks during which the writer was at the same step.
+/// Counts the ticks during which a thread was at the same step.
 struct Counter {
     most: u32,
     ticks: u32,

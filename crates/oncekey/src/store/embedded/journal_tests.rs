@@ -32,7 +32,7 @@ fn batch(seqno: u64, items: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn mark(number: u64) -> [u8; Mark::LENGTH] {
-    Mark { number, version: number, stamp: Stamp::default() }.encode()
+    Mark { number, logged: number, version: number, stamp: Stamp::default() }.encode()
 }
 
 /// A batch of the store, over one keyspace.

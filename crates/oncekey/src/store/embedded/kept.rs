@@ -173,7 +173,9 @@ impl Follower {
         for (file, name) in &present {
             let linked = self.seen.contains(&(*file, Linked::Yes));
             if linked && !starts.iter().any(|start| start.file == *file) {
-                starts.extend(start(*file, name)?);
+                // What is not synced may yet be lost, and nothing with it.
+                let synced = |start: &Start| start.number <= table.highest.number;
+                starts.extend(start(*file, name)?.filter(synced));
             }
         }
         let mut oldest = table.oldest;

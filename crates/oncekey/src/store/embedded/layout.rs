@@ -53,8 +53,10 @@ const MAX_EXPONENT: u8 = 32;
 /// What a batch leaves in every keyspace it touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The batch's number: the one before it and one.
+    /// The engine's batch: the one before it and one.
     pub(super) number: u64,
+    /// The log's last batch that it goes back to.
+    pub(super) logged: u64,
     /// The highest version given out so far.
     pub(super) version: u64,
     /// The store's time, so that it never runs backwards.
@@ -63,26 +65,28 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Of an encoded mark, in bytes.
-    pub(super) const LENGTH: usize = 24;
+    pub(super) const LENGTH: usize = 32;
 
     pub(super) fn encode(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.version.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.stamp.as_micros().to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.logged.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.version.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.stamp.as_micros().to_le_bytes());
         bytes
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<8>();
-        let [number, version, stamp] = numbers else { return None };
+        let [number, logged, version, stamp] = numbers else { return None };
         let mark = Self {
             number: u64::from_le_bytes(*number),
+            logged: u64::from_le_bytes(*logged),
             version: u64::from_le_bytes(*version),
             stamp: Stamp::from_micros(u64::from_le_bytes(*stamp)),
         };
         // After the last number there would be no next one, so no store has written it.
-        let counts_on = mark.number < u64::MAX && mark.version < u64::MAX;
+        let counts_on = [mark.number, mark.logged, mark.version].iter().all(|it| *it < u64::MAX);
         (rest.is_empty() && counts_on).then_some(mark)
     }
 
@@ -90,6 +94,7 @@ impl Mark {
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             number: self.number.max(other.number),
+            logged: self.logged.max(other.logged),
             version: self.version.max(other.version),
             stamp: self.stamp.max(other.stamp),
         }

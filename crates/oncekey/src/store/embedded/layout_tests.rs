@@ -44,11 +44,16 @@ fn a_buckets_name_is_read_back_and_no_other_name_is_a_bucket() {
 
 #[test]
 fn a_mark_is_read_back_and_only_whole() {
-    let mark = Mark { number: 7, version: 9, stamp: Stamp::from_micros(11) };
+    let mark = Mark { number: 7, logged: 8, version: 9, stamp: Stamp::from_micros(11) };
     assert_eq!(Mark::decode(&mark.encode()), Some(mark));
-    assert_eq!(Mark::decode(&mark.encode()[..23]), None);
-    assert_eq!(Mark::decode(&[0; 25]), None);
-    for last in [Mark { number: u64::MAX, ..mark }, Mark { version: u64::MAX, ..mark }] {
+    assert_eq!(Mark::decode(&mark.encode()[..31]), None);
+    assert_eq!(Mark::decode(&[0; 33]), None);
+    let last = u64::MAX;
+    for last in [
+        Mark { number: last, ..mark },
+        Mark { logged: last, ..mark },
+        Mark { version: last, ..mark },
+    ] {
         assert_eq!(Mark::decode(&last.encode()), None, "nothing could follow on it");
     }
     assert_ne!(MARK.len(), 32, "no record's key");

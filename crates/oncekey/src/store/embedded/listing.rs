@@ -33,8 +33,8 @@ pub(super) fn page(
     let range = (after, Bound::Unbounded);
     let mut sources = vec![Source::new(snapshot.range(&keyspaces.live, range))?];
     if !wants_live_alone(filter) {
-        for keyspace in &keyspaces.ended {
-            sources.push(Source::new(snapshot.range(keyspace, range))?);
+        for part in &keyspaces.ended {
+            sources.push(Source::new(snapshot.range(&part.keyspace, range))?);
         }
     }
 

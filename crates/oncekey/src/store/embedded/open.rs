@@ -3,20 +3,28 @@
 //! 1. A folder is taken first, then its files are read; one that is refused is left as it was.
 //! 2. The epoch is raised. One process has a folder open, so every record in progress was held by
 //!    a process that ended: it is unknown at once (U1), in the same batch that raises the epoch.
-//! 3. Versions, batch numbers and the store's time go on above everything that was seen.
-//! 4. Every keyspace that held something is there, with its last synced mark at least.
+//! 3. What the log holds and the tables may lack is applied and synced, each record as the last
+//!    batch left it. The tables may have got further than is known: so it goes from every place
+//!    where it was on the way.
+//! 4. Versions, batch numbers and the store's time go on above everything that was seen.
+//! 5. Every keyspace that held something is there, with its last synced mark at least.
 
+use std::collections::HashMap;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 
 use super::Options;
+use super::applier::Tables;
 use super::buckets::Buckets;
+use super::changes::{self, Pending, Place, Reach};
 use super::error::{Damage, OpenError};
+use super::folder::DATABASE;
 use super::layout::{self, ANCHOR, Bucket, EPOCH, LIVE, MARK, META, Mark, SECRET};
+use super::log::{self, Changed, Slots};
 use super::resume::Resumed;
 use super::synced::{Entry, Synced, Table};
 use super::view::View;
@@ -30,8 +38,9 @@ use crate::record::{Record, Version};
 /// A folder's content, ready to be served.
 pub(super) struct Opened {
     pub(super) view: Arc<View>,
-    pub(super) buckets: Buckets,
+    pub(super) tables: Tables,
     pub(super) secret: Secret,
+    /// Of the last batch in the log, which holds nothing that is needed.
     pub(super) mark: Mark,
     /// How many records are live.
     pub(super) live: usize,
@@ -39,29 +48,30 @@ pub(super) struct Opened {
     pub(super) delete_from: Stamp,
 }
 
-/// Opens the storage engine's files at `path`.
+/// Opens what the store's folder at `path` holds.
 pub(super) fn open(
     path: &Path,
     options: &Options,
-    deleted: SyncSender<Keyspace>,
     synced: &Arc<Synced>,
 ) -> Result<Opened, OpenError> {
+    let table = synced.table();
+    let slots = log::scan(path).map_err(|error| OpenError::io(path, error))?;
+    let path = &path.join(DATABASE);
     let engine = |error| OpenError::engine(path, error);
     let database = database(path, options)?;
-    let each = layout::keyspace_options(options);
-    let meta = database.keyspace(META, || each.clone()).map_err(engine)?;
-    let live = database.keyspace(LIVE, || each.clone()).map_err(engine)?;
-    let ended = ended(path, &database)?;
-
+    let meta = database.keyspace(META, || layout::keyspace_options(options)).map_err(engine)?;
     let found = Found::of(path, &database)?;
-    let table = synced.table();
     if let Some(damage) = found.lacks(&table).into_iter().next() {
         return Err(OpenError::damaged(path, damage));
     }
-    let marks = found.keyspaces.iter().map(|keyspace| keyspace.mark);
-    let mut mark = marks.fold(table.highest, Mark::max);
     let Identity { secret, epoch } = identity(path, &meta, &table)?;
+    let mut tables = tables(path, &database, options, found.goes_on(table.highest))?;
+    if replay(path, &mut tables, &slots, table.applied)? == Replayed::Something {
+        tables.sync(slots.highest().logged, synced).map_err(engine)?;
+    }
+    let live = tables.buckets.live().clone();
     let loaded = Loaded::read(path, &live)?;
+    let mut mark = tables.mark;
     mark.version = loaded.records.iter().map(|r| r.version.number()).fold(mark.version, u64::max);
 
     let resumed = Resumed::of(options.clock.as_ref(), mark.stamp, read_anchor(path, &meta)?);
@@ -69,23 +79,118 @@ pub(super) fn open(
     let anchor = resumed.anchor;
     let mut start = Start { database: &database, meta: &meta, live: &live, mark, anchor };
     let records = start.write(&clock, &secret, epoch, loaded.records).map_err(engine)?;
-    let mark = start.mark;
+    tables.mark = start.mark;
     let keyspaces = Found::of(path, &database)?.keyspaces;
     let written = synced.change(|table| {
         table.identity = Table::identity(&secret);
         table.keyspaces = keyspaces;
-        table.highest = table.highest.max(mark);
+        table.highest = table.highest.max(tables.mark);
+        table.applied = table.highest.logged;
+        table.skips.clear();
     });
     written.and_then(|()| synced.sync()).map_err(|error| OpenError::io(path, error))?;
 
-    let buckets = Buckets::new(database.clone(), live, each, ended, deleted, Arc::clone(synced));
-    let view = View::new(clock, database, buckets.keyspaces(), options.cache_bytes);
+    let view = View::new(clock, database, tables.buckets.keyspaces(), options.cache_bytes);
     let count = records.len() + loaded.unreadable.len();
     loaded.unreadable.into_iter().for_each(|id| view.set_unreadable(id));
     for record in records {
         view.put_live(Arc::new(record));
     }
-    Ok(Opened { view: Arc::new(view), buckets, secret, mark, live: count, delete_from })
+    let mark = Mark { number: 0, ..tables.mark };
+    Ok(Opened { view: Arc::new(view), tables, secret, mark, live: count, delete_from })
+}
+
+/// The keyspaces of `database`, whose files are at `path`, to be written after `mark`.
+pub(super) fn tables(
+    path: &Path,
+    database: &Database,
+    options: &Options,
+    mark: Mark,
+) -> Result<Tables, OpenError> {
+    let each = layout::keyspace_options(options);
+    let live = database.keyspace(LIVE, || each.clone());
+    let live = live.map_err(|error| OpenError::engine(path, error))?;
+    let ended = ended(path, database)?;
+    Ok(Tables::new(Buckets::new(database.clone(), live, each, ended), mark))
+}
+
+/// Applies what the log holds after batch `applied`; says whether that was anything.
+pub(super) fn replay(
+    path: &Path,
+    tables: &mut Tables,
+    slots: &Slots,
+    applied: u64,
+) -> Result<Replayed, OpenError> {
+    let mut last = LastChanges::default();
+    log::replay(slots, applied, |mark, changes| last.add(mark, changes)).map_err(|error| {
+        let folder = slots.folder();
+        match error.kind() {
+            io::ErrorKind::InvalidData => OpenError::damaged(folder, Damage::FileChanged),
+            _ => OpenError::io(folder, error),
+        }
+    })?;
+    if last.list.is_empty() {
+        return Ok(Replayed::Nothing);
+    }
+    let engine = |error| OpenError::engine(path, error);
+    let changes = last.changes(tables.buckets.live()).map_err(engine)?;
+    tables.write(&changes, last.mark, |_, _| ()).map_err(engine)?;
+    Ok(Replayed::Something)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replayed {
+    Nothing,
+    Something,
+}
+
+/// What the log leaves of each record, and everywhere it was on the way: the tables may have it at
+/// any of those places.
+#[derive(Default)]
+struct LastChanges {
+    list: Vec<(RecordId, Vec<Place>, Option<Record>)>,
+    index: HashMap<RecordId, usize>,
+    mark: Mark,
+}
+
+impl LastChanges {
+    fn add(&mut self, mark: Mark, changes: Vec<Changed>) {
+        self.mark = self.mark.max(mark);
+        for Changed { id, before, record } in changes {
+            let at = *self.index.entry(id).or_insert(self.list.len());
+            if at == self.list.len() {
+                self.list.push((id, Vec::new(), None));
+            }
+            let (_, places, last) = &mut self.list[at];
+            if !places.contains(&before) {
+                places.push(before);
+            }
+            *last = record;
+        }
+    }
+
+    fn changes(&mut self, live: &Keyspace) -> fjall::Result<Vec<Pending>> {
+        self.index.clear();
+        let mut changes = Vec::new();
+        for (id, places, record) in self.list.drain(..) {
+            let pending = |place, record| Pending {
+                id,
+                found: changes::Found { place, record },
+                reach: Reach::Disk,
+            };
+            let last = Place::of(record.as_ref());
+            for place in places.into_iter().filter(|place| *place != last) {
+                // Most requests were done before the tables heard of them.
+                if place != Place::Live || live.contains_key(id.as_bytes())? {
+                    changes.push(pending(place, None));
+                }
+            }
+            if let Some(record) = record {
+                changes.push(pending(last, Some(Arc::new(record))));
+            }
+        }
+        Ok(changes)
+    }
 }
 
 /// The storage engine over the files at `path`.
@@ -170,9 +275,22 @@ impl Found {
         Ok(found)
     }
 
-    /// What a table names and the engine does not have.
+    /// Where numbers, versions and time go on after `noted`, to which journals and `synced` agree.
+    /// A table may be ahead of the engine's journal, if that was not synced: its numbers go on from
+    /// the journal's.
+    pub(super) fn goes_on(&self, noted: Mark) -> Mark {
+        let marks = self.keyspaces.iter().map(|keyspace| Mark { number: 0, ..keyspace.mark });
+        marks.fold(noted, Mark::max)
+    }
+
+    /// What a table names and the engine does not have; its highest mark is that of log and
+    /// journals as well.
     pub(super) fn lacks(&self, table: &Table) -> Vec<Damage> {
         let mut damages = Vec::new();
+        let applied = self.keyspaces.iter().map(|keyspace| keyspace.mark.logged).max();
+        if let Some(applied) = applied.filter(|applied| *applied > table.highest.logged) {
+            damages.push(Damage::LogBehind { last: table.highest.logged, applied });
+        }
         let known = table.identity != Table::UNKNOWN;
         if known && self.identity.is_some_and(|identity| identity != table.identity) {
             damages.push(Damage::SyncedOfAnother);

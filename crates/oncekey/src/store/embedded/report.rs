@@ -24,7 +24,7 @@ use std::path::Path;
 
 use fjall::{Keyspace, KeyspaceCreateOptions};
 
-use super::check::{Journal, Known};
+use super::check::{Journal, Known, Tale};
 use super::error::{Damage, Flaw, OpenError};
 use super::folder::Quiet;
 use super::layout::{Bucket, LIVE, MARK, META, Mark};
@@ -48,7 +48,9 @@ pub struct Report {
     pub format: u32,
     /// What is wrong, but for single records.
     pub flaws: Vec<Flaw>,
-    /// The journals, oldest first.
+    /// The log, in the order in which its files are written: what the tables may lack.
+    pub log: Vec<Journal>,
+    /// The storage engine's journals, oldest first.
     pub journals: Vec<Journal>,
     /// What the store knew to be synced, where that can be read.
     pub synced: Option<Known>,
@@ -145,7 +147,8 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, 
         // A store in which nothing was ever written has no records to be read.
         report.records_read = report.flaws.is_empty();
     }
-    (report.journals, report.synced) = survey.judged.told();
+    Tale { log: report.log, journals: report.journals, synced: report.synced } =
+        survey.judged.told();
     drop(survey.opened);
     quiet.release()?;
     Ok(report)

@@ -64,6 +64,7 @@ pub(super) enum Request {
         wish: Take,
         reply: Reply<Vec<(Record, Lease)>>,
     },
+    /// Passed on to the applier, if anything may be deleted.
     Purge {
         reply: Reply<Purged>,
     },
@@ -71,8 +72,6 @@ pub(super) enum Request {
         ids: Vec<RecordId>,
         reply: Reply<Option<usize>>,
     },
-    /// Nothing: the guard wants the writer to look at the disk.
-    Wake,
 }
 
 /// What one step of a purge did.
@@ -105,10 +104,9 @@ pub(super) enum Answer {
     Get(Reply<Option<Arc<Record>>>, Result<Option<Arc<Record>>, StoreError>),
     Change(Reply<Changed>, Result<Changed, StoreError>),
     Take(Reply<Vec<(Record, Lease)>>, Vec<(Record, Lease)>),
-    /// Answered when the batch is through: deleting a bucket is no part of it.
     Purge(Reply<Purged>, Purged),
     Sweep(Reply<Option<usize>>, Option<usize>),
-    /// Nobody asked.
+    /// Somebody else answers.
     Nothing,
 }
 
@@ -164,7 +162,6 @@ impl Request {
             Self::Take { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Purge { reply } => drop(reply.send(Err(StoreError::new(kind)))),
             Self::Sweep { reply, .. } => drop(reply.send(Err(StoreError::new(kind)))),
-            Self::Wake => {}
         }
     }
 }

@@ -6,12 +6,13 @@
 //! 2. Below a quarter of the reserve it is [`Critical`](Room::Critical): large outcomes are refused
 //!    too, so that their caller stores them without body.
 //! 3. It takes an eighth more than the line to come back over it, so that it does not flap.
-//! 4. The writer looks, between two batches, when the [guard](super::guard) asks: ten times a
-//!    second. A disk that does not answer then is a writer that stands still, which is noticed.
+//! 4. The applier looks when the [guard](super::guard) asks: ten times a second. A disk that does
+//!    not answer then is an applier that stands still, which is noticed.
 //!
 //! A full disk ends the storage engine for as long as it is open, and so the reserve is the only
 //! thing that keeps a store alive on a disk that fills up.
 
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -137,7 +138,7 @@ pub(super) struct Bounds {
     pub(super) most: u64,
 }
 
-/// The writer's eye on the disk.
+/// The applier's eye on the disk.
 pub(super) struct Watch {
     folder: PathBuf,
     /// What must stay where it is.
@@ -148,7 +149,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches the folder, of which these parts were just opened.
-    pub(super) fn new(folder: &Path, parts: [PathBuf; 2], bounds: Bounds) -> io::Result<Self> {
+    pub(super) fn new(folder: &Path, parts: [PathBuf; 3], bounds: Bounds) -> io::Result<Self> {
         let identify = |part: PathBuf| {
             let identity = Identity::of(&fs::metadata(&part)?);
             io::Result::Ok((part, identity))
@@ -157,8 +158,14 @@ impl Watch {
         Ok(Self { folder: folder.to_path_buf(), parts, bounds, looks: 0 })
     }
 
-    /// Looks at everything that is due; says what ends the store.
-    pub(super) fn look(&mut self, seen: &Seen, database: &Database) -> Result<(), Failure> {
+    /// Looks at everything that is due, beside the engine a log of so many bytes; says what ends
+    /// the store.
+    pub(super) fn look(
+        &mut self,
+        seen: &Seen,
+        database: &Database,
+        log: u64,
+    ) -> Result<(), Failure> {
         let looks = self.looks;
         self.looks = looks.wrapping_add(1);
         if looks.is_multiple_of(FOLDER) && !self.is_there() {
@@ -170,7 +177,7 @@ impl Watch {
             database.persist(PersistMode::Buffer).map_err(|error| self.failure(error))?;
             // A figure that cannot be had is left as it was.
             if let Ok(used) = database.disk_space() {
-                seen.used.store(used, Ordering::Relaxed);
+                seen.used.store(used + log, Ordering::Relaxed);
             }
         }
         self.weigh(seen);
@@ -178,9 +185,11 @@ impl Watch {
     }
 
     /// What a failed write means here.
-    pub(super) fn failure(&self, error: fjall::Error) -> Failure {
-        let free = free(&self.folder).map(|(free, _)| free);
-        Failure::Write { path: self.folder.clone(), free, source: Arc::new(error) }
+    pub(super) fn failure(&self, error: impl Error + Send + Sync + 'static) -> Failure {
+        if !self.is_there() {
+            return Failure::FolderGone { path: self.folder.clone() };
+        }
+        failure(&self.folder, error)
     }
 
     /// Whether the folder's name still leads to the files that are open.
@@ -213,6 +222,12 @@ impl Watch {
             }
         }
     }
+}
+
+/// What a failed write to the folder means.
+pub(super) fn failure(folder: &Path, error: impl Error + Send + Sync + 'static) -> Failure {
+    let free = free(folder).map(|(free, _)| free);
+    Failure::Write { path: folder.to_path_buf(), free, source: Arc::new(error) }
 }
 
 /// How much room there is: free bytes and how many are kept in reserve, used bytes and how many

@@ -17,12 +17,13 @@ use std::path::{Path, PathBuf};
 
 use fjall::Database;
 
+use super::Options;
 use super::check::{self, Engine, Judged};
 use super::copy;
 use super::error::{Damage, Flaw, OpenError};
 use super::folder::Quiet;
 use super::journal;
-use super::open::Found;
+use super::open::{self, Found};
 use super::progress::{Meter, Step, Told};
 use super::tables::{self, NAMES, Tables};
 
@@ -90,7 +91,14 @@ impl Survey {
     fn open(&mut self, path: &Path, left_out: &BTreeSet<u64>) -> Result<(), OpenError> {
         let stand_in = StandIn::of(path, &self.judged, left_out)?;
         let at = stand_in.database();
-        let found = open(&at).and_then(|database| Ok((Found::of(&at, &database)?, database)));
+        let applied = self.judged.table.as_ref().map_or(0, |table| table.applied);
+        let found = open(&at).and_then(|database| {
+            let found = Found::of(&at, &database)?;
+            let mut tables =
+                open::tables(&at, &database, &Options::default(), self.judged.highest)?;
+            open::replay(&at, &mut tables, &self.judged.log, applied)?;
+            Ok((found, database))
+        });
         let (found, database) = match found {
             Ok(opened) => opened,
             Err(OpenError::Damaged { damage, .. }) => {
@@ -99,10 +107,8 @@ impl Survey {
             }
             Err(other) => return Err(other),
         };
-        if let Some(table) = &self.judged.table {
-            let lacks = found.lacks(table);
-            self.add(path, lacks);
-        }
+        let lacks = self.judged.known().map(|known| found.lacks(&known));
+        self.add(path, lacks.unwrap_or_default());
         self.opened = Some(Opened { database, found, _stand_in: stand_in });
         Ok(())
     }

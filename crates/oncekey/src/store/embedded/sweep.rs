@@ -1,7 +1,7 @@
 //! Sweeping: what time has ended goes, in steps between which every other call has its turn (T3).
 //!
-//! 1. A bucket whose every record is over is deleted whole. The storage engine takes milliseconds
-//!    for each, under the lock that every commit takes, so a step deletes one, and a pause follows.
+//! 1. A bucket whose every record is over is deleted whole, by the applier: the storage engine
+//!    takes milliseconds for each, under the lock that its every commit takes.
 //! 2. Its files are removed by whoever drops the last handle: a thread of their own, never the
 //!    writer. A bucket that cannot be handed to it yet holds up the next, so nothing piles up.
 //! 3. Unknown requests shrink and end by the batch (U3), like any other write. What is due is found
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::EmbeddedStore;
-use super::batch::{Found, Reach};
+use super::changes::{Found, Reach};
 use super::request::{Answer, Purged, Reply, Request};
 use super::writer::Writer;
 use crate::decide::{self, Sweep};
@@ -119,28 +119,12 @@ impl Writer {
         Some(ended)
     }
 
-    /// Deletes a bucket, once the batch that the call came with is through.
-    pub(super) fn purge(&mut self, reply: Reply<Purged>) {
+    /// Has a bucket deleted, if anything may be.
+    pub(super) fn purge(&mut self, reply: Reply<Purged>) -> Answer {
         if !self.may_delete() {
-            Answer::Purge(reply, Purged::Nothing).send();
-            return;
+            return Answer::Purge(reply, Purged::Nothing);
         }
-        if !self.buckets.hand_over() {
-            Answer::Purge(reply, Purged::Later).send();
-            return;
-        }
-        match self.buckets.delete_over(self.view.clock.now()) {
-            Ok(None) => Answer::Purge(reply, Purged::Nothing).send(),
-            Ok(Some(records)) => {
-                // Readers let go of it first, so that the last handle is the one handed over.
-                self.view.set_keyspaces(self.buckets.keyspaces());
-                self.buckets.hand_over();
-                Answer::Purge(reply, Purged::Bucket { records }).send();
-            }
-            Err(error) => {
-                self.fail(error);
-                Answer::Purge(reply, Purged::Nothing).fail(StoreErrorKind::Unavailable);
-            }
-        }
+        self.desk.ask(|errands| errands.purges.push(reply));
+        Answer::Nothing
     }
 }

@@ -4,20 +4,22 @@
 //! file       three slots of 65 536 bytes, the first at 0; numbers are little-endian
 //! slot       checksum:u64    xxh3_64 of what follows, up to length
 //!            length:u32      of the slot's used bytes, the checksum counted
-//!            format:u32      1
+//!            format:u32      2
 //!            turn:u64        grows with every write; the intact slot with the highest is valid
 //!            identity:[16]   of the folder; zeros until its first batch is committed
-//!            mark            the highest in every part: number:u64 version:u64 stamp:u64
+//!            mark            number:u64 logged:u64 version:u64 stamp:u64, each the highest
+//!            applied:u64     the log's last batch that the engine has on disk
 //!            oldest:u64      number of the oldest journal that matters
-//!            counts          journals:u16 gaps:u16 keyspaces:u16
+//!            counts          journals:u16 gaps:u16 skips:u16 keyspaces:u16
 //!            journal*        file:u64 number:u64 seqno:u64     (of its first batch)
-//!            gap*            first:u64 last:u64                (accepted losses)
+//!            gap*            first:u64 last:u64                (accepted losses, of journals)
+//!            skip*           first:u64 last:u64                (accepted losses, of the log)
 //!            keyspace*       length:u8 name id:u64 mark
 //! ```
 //!
 //! 1. It is made and synced before the engine's first file is, so a folder without it has lost it.
-//! 2. It is written after each commit and synced once a second: it may lag behind what is on disk
-//!    and is never ahead of it, so that it raises no false alarm.
+//! 2. It is written after each sync of the log and of the engine, and synced once a second: it may
+//!    lag behind what is on disk and is never ahead of it, so that it raises no false alarm.
 //! 3. One slot is always synced and left alone: while one is being synced, the third is written.
 //!    So at least one slot is whole after any crash.
 //! 4. A bucket leaves it, synced, before it is deleted.
@@ -39,7 +41,7 @@ pub(super) const NAME: &str = "synced";
 
 const SLOT: usize = 64 << 10;
 const SLOTS: usize = 3;
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Journals, and gaps in them: a handful each.
 const MAX_LISTED: usize = 64;
 
@@ -49,6 +51,10 @@ pub(super) struct Table {
     pub(super) identity: [u8; 16],
     /// The highest of every part, over all that was ever seen.
     pub(super) highest: Mark,
+    /// The log's last batch that the engine has on disk.
+    pub(super) applied: u64,
+    /// Batches of the log that are missing, and that a person has accepted.
+    pub(super) skips: Vec<Gap>,
     /// Older journals are over: the engine has evicted them.
     pub(super) oldest: u64,
     /// Journals that must be there.
@@ -117,9 +123,10 @@ impl Table {
         out.extend_from_slice(&turn.to_le_bytes());
         out.extend_from_slice(&self.identity);
         out.extend_from_slice(&self.highest.encode());
+        out.extend_from_slice(&self.applied.to_le_bytes());
         out.extend_from_slice(&self.oldest.to_le_bytes());
         let counts = out.len();
-        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&[0; 8]);
         let journals = &self.journals[..self.journals.len().min(MAX_LISTED)];
         for start in journals {
             for number in [start.file, start.number, start.seqno] {
@@ -127,7 +134,8 @@ impl Table {
             }
         }
         let gaps = &self.gaps[..self.gaps.len().min(MAX_LISTED)];
-        for gap in gaps {
+        let skips = &self.skips[..self.skips.len().min(MAX_LISTED)];
+        for gap in gaps.iter().chain(skips) {
             out.extend_from_slice(&gap.first.to_le_bytes());
             out.extend_from_slice(&gap.last.to_le_bytes());
         }
@@ -144,9 +152,9 @@ impl Table {
             out.extend_from_slice(&entry.mark.encode());
             keyspaces += 1;
         }
-        // Both are at most 64.
-        let (journals, gaps) = (journals.len() as u16, gaps.len() as u16);
-        for (at, count) in [journals, gaps, keyspaces].into_iter().enumerate() {
+        // Each is at most 64.
+        let [journals, gaps, skips] = [journals.len(), gaps.len(), skips.len()].map(|n| n as u16);
+        for (at, count) in [journals, gaps, skips, keyspaces].into_iter().enumerate() {
             out[counts + 2 * at..][..2].copy_from_slice(&count.to_le_bytes());
         }
         // At most a slot.
@@ -172,17 +180,21 @@ impl Table {
         let mut table = Self {
             identity: rest.take()?,
             highest: rest.mark()?,
+            applied: rest.number()?,
             oldest: rest.number()?,
             ..Self::default()
         };
-        let [journals, gaps, keyspaces] =
-            [rest.take()?, rest.take()?, rest.take()?].map(u16::from_le_bytes);
+        let [journals, gaps, skips, keyspaces] =
+            [rest.take()?, rest.take()?, rest.take()?, rest.take()?].map(u16::from_le_bytes);
         for _ in 0..journals {
             let (file, number, seqno) = (rest.number()?, rest.number()?, rest.number()?);
             table.journals.push(Start { file, number, seqno });
         }
         for _ in 0..gaps {
             table.gaps.push(Gap { first: rest.number()?, last: rest.number()? });
+        }
+        for _ in 0..skips {
+            table.skips.push(Gap { first: rest.number()?, last: rest.number()? });
         }
         for _ in 0..keyspaces {
             let [length] = rest.take()?;
@@ -291,11 +303,9 @@ impl Synced {
         Ok(Self { file, state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
-    /// After a commit: these keyspaces got this mark.
-    pub(super) fn note(&self, touched: &[Keyspace], mark: Mark) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        touched.iter().for_each(|keyspace| state.table.note(keyspace, mark));
-        state.write(&self.file)
+    /// After a sync of the log: it ends with the batch of this mark.
+    pub(super) fn logged(&self, mark: Mark) -> io::Result<()> {
+        self.change(|table| table.highest = table.highest.max(mark))
     }
 
     /// Changes the table; it is not synced yet.

@@ -9,16 +9,18 @@ use crate::clock::Stamp;
 use crate::store::embedded::layout::Mark;
 
 fn mark(number: u64) -> Mark {
-    Mark { number, version: 2, stamp: Stamp::from_micros(3) }
+    Mark { number, logged: 5, version: 2, stamp: Stamp::from_micros(3) }
 }
 
 fn table(number: u64) -> Table {
     Table {
         identity: [9; 16],
         highest: mark(number),
+        applied: 20,
         oldest: 4,
         journals: vec![Start { file: 4, number: 5, seqno: 6 }],
         gaps: vec![Gap { first: 7, last: 8 }],
+        skips: vec![Gap { first: 9, last: 10 }],
         keyspaces: vec![Entry { name: "live".into(), id: 1, mark: mark(number) }],
     }
 }
@@ -28,18 +30,20 @@ fn x3_the_bytes_of_a_slot_are_a_format() {
     let mut bytes = Vec::new();
     table(1).encode(11, &mut bytes);
     let number = |number: u64| number.to_le_bytes().to_vec();
-    let mark = [number(1), number(2), number(3)].concat();
+    let mark = [number(1), number(5), number(2), number(3)].concat();
     let expected = [
         bytes[..8].to_vec(),
-        155_u32.to_le_bytes().to_vec(),
-        1_u32.to_le_bytes().to_vec(),
+        197_u32.to_le_bytes().to_vec(),
+        2_u32.to_le_bytes().to_vec(),
         number(11),
         vec![9; 16],
         mark.clone(),
+        number(20),
         number(4),
-        [1_u16, 1, 1].map(u16::to_le_bytes).concat(),
+        [1_u16, 1, 1, 1].map(u16::to_le_bytes).concat(),
         [number(4), number(5), number(6)].concat(),
         [number(7), number(8)].concat(),
+        [number(9), number(10)].concat(),
         b"\x04live".to_vec(),
         number(1),
         mark,

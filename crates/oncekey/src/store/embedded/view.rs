@@ -1,6 +1,6 @@
 //! What callers see without asking the writer: committed state alone.
 //!
-//! 1. Only the writer changes it, after the commit, so nothing is seen that a crash could undo.
+//! 1. What was acknowledged alone is seen, so nothing that a crash could undo.
 //! 2. A claim is answered from here only by a completed record that is still kept: replay,
 //!    mismatch, other principal. Such a record never changes, so however old the copy is, it is
 //!    true. Everything else, "not there" included, is the writer's to say: a record that moves
@@ -15,12 +15,15 @@ use quick_cache::sync::Cache;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Failure;
+use super::filter::Filter;
 use super::guard::Pulse;
+use super::layout::Bucket;
 use super::space::Seen;
 use crate::clock::{Clock, Stamp};
 use crate::decide::{self, Moment, Token};
 use crate::events;
 use crate::key::RecordId;
+use crate::record::codec::{self, DecodeError};
 use crate::record::{Record, Standing, State, Version};
 use crate::store::{Claim, Claimed, Counts, Waiters, recipe};
 
@@ -37,7 +40,10 @@ pub(super) struct View {
     /// Cancelled once the store has failed, which is after [`failure`](Self::failure) says why.
     failed: CancellationToken,
     failure: OnceLock<Failure>,
+    /// The writer's.
     pub(super) pulse: Pulse,
+    /// The applier's.
+    pub(super) applying: Pulse,
     pub(super) space: Seen,
     live: Box<[Mutex<Live>]>,
     /// Live records that cannot be read (X3).
@@ -53,7 +59,73 @@ type Live = HashMap<RecordId, Arc<Record>>;
 /// The keyspaces that hold records.
 pub(super) struct Keyspaces {
     pub(super) live: Keyspace,
-    pub(super) ended: Vec<Keyspace>,
+    /// Newest first: that is where most look-ups that hit end.
+    pub(super) ended: Vec<Part>,
+}
+
+/// A bucket, for readers.
+pub(super) struct Part {
+    pub(super) bucket: Bucket,
+    pub(super) keyspace: Keyspace,
+    pub(super) filter: Arc<Filter>,
+}
+
+impl Keyspaces {
+    /// The record that ended and is not over yet.
+    ///
+    /// There is one at most: whoever takes a record out of a bucket deletes it there, unless it is
+    /// over, and then it stays over.
+    pub(super) fn find(&self, id: &RecordId, now: Stamp) -> Result<Option<Ended>, LookError> {
+        for Part { bucket, keyspace, filter } in &self.ended {
+            // Saves the probe; its bucket only waits for the sweeper.
+            if bucket.over() <= now || filter.says_absent(id) {
+                continue;
+            }
+            let Some(bytes) = keyspace.get(id.as_bytes())? else { continue };
+            let bucket = *bucket;
+            let unreadable = |error| LookError::Unreadable { bucket, error };
+            let record = codec::decode(&bytes).map_err(unreadable)?;
+            if record.id != *id {
+                return Err(unreadable(DecodeError::Unknown));
+            }
+            if record.standing(now) != Standing::Gone {
+                return Ok(Some(Ended { bucket, record }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A record that was found in a bucket.
+pub(super) struct Ended {
+    pub(super) bucket: Bucket,
+    pub(super) record: Record,
+}
+
+/// Why a look-up gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error(transparent)]
+    Engine(#[from] fjall::Error),
+    /// The stored bytes are no record.
+    #[error("{error}")]
+    Unreadable {
+        /// Where they lie.
+        bucket: Bucket,
+        /// Why.
+        error: DecodeError,
+    },
+}
+
+/// Tells that the store has failed when its thread ends by a panic.
+pub(super) struct Alarm(pub(super) Arc<View>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Failure::Panicked);
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -61,12 +133,17 @@ struct ByBytes;
 
 impl Weighter<RecordId, Arc<Record>> for ByBytes {
     fn weight(&self, _id: &RecordId, record: &Arc<Record>) -> u64 {
-        let outcome = match &record.state {
-            State::Completed { outcome, .. } => outcome.bytes().len(),
-            _ => 0,
-        };
-        (ENTRY + record.memo.len() + outcome) as u64
+        weight(record)
     }
+}
+
+/// About how many bytes a record takes.
+pub(super) fn weight(record: &Record) -> u64 {
+    let outcome = match &record.state {
+        State::Completed { outcome, .. } => outcome.bytes().len(),
+        _ => 0,
+    };
+    (ENTRY + record.memo.len() + outcome) as u64
 }
 
 impl View {
@@ -84,6 +161,7 @@ impl View {
             failed: CancellationToken::new(),
             failure: OnceLock::new(),
             pulse: Pulse::default(),
+            applying: Pulse::default(),
             space: Seen::default(),
             live: (0..SHARDS).map(|_| Mutex::default()).collect(),
             unreadable: Mutex::default(),
@@ -190,7 +268,12 @@ impl View {
         // In this order: a bucket that is new to the list is merely seen empty, and one that the
         // snapshot sees was on the list before.
         let snapshot = self.database.snapshot();
-        (snapshot, Arc::clone(&self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)))
+        (snapshot, self.keyspaces())
+    }
+
+    /// The keyspaces as they are.
+    pub(super) fn keyspaces(&self) -> Arc<Keyspaces> {
+        Arc::clone(&self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the list of keyspaces.

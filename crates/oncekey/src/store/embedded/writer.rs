@@ -1,26 +1,28 @@
 //! The one thread that decides and writes.
 //!
 //! 1. It takes what has queued up while the last batch was synced, decides each call on what the
-//!    batch already holds and on what is stored, commits once, and answers all: a sync costs the
+//!    batch already holds and on what is stored, syncs once, and answers all: a sync costs the
 //!    same for one record as for two hundred.
-//! 2. Memory follows the disk: maps change after the commit, answers come after that, waiters are
-//!    woken last.
+//! 2. A batch is in the log, synced, before anything else sees it. Memory follows: maps change
+//!    after that, answers come next, waiters are woken last. The tables follow by themselves.
 //! 3. After a failed write or sync nothing is written any more: what the disk holds is not known
 //!    until the folder is opened again (X7).
-//! 4. Between two batches it looks at the disk, as often as the guard asks (X5).
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::batch::{Batch, Found, Place, Reach};
-use super::buckets::{Buckets, LookError};
-use super::error::Failure;
+use super::changes::{Changes, Found, Place, Reach};
+use super::desk::Desk;
 use super::layout::{Bucket, Mark};
+use super::log::{Appended, Log};
 use super::mailbox::Mailbox;
-use super::request::{Answer, Call, Purged, Request, Take};
-use super::space::{Room, Watch};
-use super::view::View;
+use super::request::{Answer, Call, Request, Take};
+use super::space::{self, Room};
+use super::synced::Synced;
+use super::view::{Alarm, LookError, View};
 use crate::clock::Stamp;
 use crate::decide::{self, Decision, Moment, Token, Write};
 use crate::events::{self, Event, Observer};
@@ -40,9 +42,13 @@ const MAX_BATCH_BYTES: usize = 16 << 20;
 /// Everything the writing thread owns.
 pub(super) struct Writer {
     pub(super) view: Arc<View>,
-    pub(super) buckets: Buckets,
+    pub(super) log: Log,
+    pub(super) synced: Arc<Synced>,
+    pub(super) desk: Arc<Desk>,
+    /// The store's, for what is said when a write fails.
+    pub(super) folder: PathBuf,
     pub(super) observer: Arc<dyn Observer>,
-    /// Of the last batch.
+    /// Of the last batch in the log.
     pub(super) mark: Mark,
     pub(super) max_live: usize,
     /// How many records are live, those of the batch counted.
@@ -51,20 +57,9 @@ pub(super) struct Writer {
     pub(super) wall: WallWatch,
     /// Nothing is deleted before.
     pub(super) delete_from: Stamp,
-    pub(super) batch: Batch,
-    pub(super) scratch: Vec<u8>,
-    pub(super) watch: Watch,
-}
-
-/// Tells that the store has failed when the thread ends by a panic.
-struct Alarm(Arc<View>);
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(Failure::Panicked);
-        }
-    }
+    pub(super) batch: Changes,
+    /// Kept until the batch that they belong to is synced.
+    pub(super) answers: Vec<(Option<Arc<Mailbox>>, Answer)>,
 }
 
 impl Writer {
@@ -74,9 +69,6 @@ impl Writer {
         let mut calls = Vec::with_capacity(MAX_BATCH);
         while queue.blocking_recv_many(&mut calls, MAX_BATCH) > 0 {
             self.view.pulse.begin();
-            if self.view.pulse.is_due() {
-                self.look_at_disk();
-            }
             if !self.view.is_healthy() {
                 calls
                     .drain(..)
@@ -89,7 +81,7 @@ impl Writer {
                 // Looking records up on a slow disk is progress, too.
                 self.view.pulse.step();
                 let answer = self.decide(request);
-                self.batch.answers.push((from, answer));
+                self.answers.push((from, answer));
                 if bytes >= MAX_BATCH_BYTES {
                     bytes = 0;
                     self.finish();
@@ -97,13 +89,6 @@ impl Writer {
             }
             self.finish();
             self.view.pulse.rest();
-        }
-    }
-
-    /// Sees how much room there is; a disk that has failed ends the store.
-    fn look_at_disk(&mut self) {
-        if let Err(failure) = self.watch.look(&self.view.space, self.buckets.database()) {
-            self.view.fail(failure);
         }
     }
 
@@ -143,9 +128,8 @@ impl Writer {
                 Answer::Change(reply, self.change(id, seen, &change, &by))
             }
             Request::Take { wish, reply } => Answer::Take(reply, self.take(&wish)),
-            Request::Purge { reply } => Answer::Purge(reply, Purged::Later),
+            Request::Purge { reply } => self.purge(reply),
             Request::Sweep { ids, reply } => Answer::Sweep(reply, self.sweep(&ids)),
-            Request::Wake => Answer::Nothing,
         }
     }
 
@@ -243,7 +227,11 @@ impl Writer {
         if self.view.is_unreadable(id) {
             return Err(StoreError::new(StoreErrorKind::Unreadable));
         }
-        match self.buckets.find(id, now).map_err(trouble)? {
+        if let Some(found) = self.desk.find(id) {
+            return Ok(found);
+        }
+        // After the desk: what has just left it can be seen here.
+        match self.view.keyspaces().find(id, now).map_err(trouble)? {
             Some(ended) => Ok(Found {
                 place: Place::Bucket(ended.bucket),
                 record: Some(Arc::new(ended.record)),
@@ -260,7 +248,10 @@ impl Writer {
         if self.view.is_unreadable(id) {
             return Some(Place::Live);
         }
-        match self.buckets.find(id, now) {
+        if self.desk.find(id).is_some() {
+            return None;
+        }
+        match self.view.keyspaces().find(id, now) {
             Err(LookError::Unreadable { bucket, .. }) => Some(Place::Bucket(bucket)),
             _ => None,
         }
@@ -324,25 +315,32 @@ impl Writer {
             return;
         }
         let stamp = self.view.clock.now().max(self.mark.stamp);
-        let mark = Mark { number: self.mark.number + 1, stamp, ..self.mark };
-        match self.batch.commit(&self.view, &mut self.buckets, mark, &mut self.scratch) {
-            Ok(writes) => {
-                if writes > 0 {
-                    self.mark = mark;
-                    // Here, so that a step is told while the store is used, not hours later (L4).
-                    self.wall.agrees(&self.view.clock, &*self.observer);
-                    self.observer.note(Event::StoreBatch(writes));
-                }
-                self.settle();
-            }
+        let mark = Mark { logged: self.mark.logged + 1, stamp, ..self.mark };
+        let appended = self.log.append(&self.batch, mark, |slot| self.desk.exchange(slot));
+        match appended.and_then(|size| self.take_note(mark, size)) {
+            Ok(()) => self.settle(),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// The batch is in the log: its numbers are used, and the applier gets it.
+    fn take_note(&mut self, mark: Mark, size: Appended) -> io::Result<()> {
+        if size.writes == 0 {
+            return Ok(());
+        }
+        self.mark = mark;
+        self.synced.logged(mark)?;
+        self.desk.put(&self.batch, mark, size, || self.view.is_healthy());
+        // Here, so that a step is told while the store is used, not hours later (L4).
+        self.wall.agrees(&self.view.clock, &*self.observer);
+        self.observer.note(Event::StoreBatch(size.writes));
+        Ok(())
     }
 
     /// The batch holds: memory follows, then callers, then waiters.
     fn settle(&mut self) {
         let mut moved = Vec::with_capacity(self.batch.len());
-        for pending in self.batch.take_changes() {
+        for pending in self.batch.take() {
             match pending.found.record {
                 Some(record) if Bucket::of(&record).is_none() => {
                     self.view.put_live(record);
@@ -362,12 +360,10 @@ impl Writer {
                 moved.push(pending.id);
             }
         }
-        let mut answers = std::mem::take(&mut self.batch.answers);
+        let mut answers = std::mem::take(&mut self.answers);
         let mut rung: Vec<Arc<Mailbox>> = Vec::new();
-        let mut purges = Vec::new();
         for (from, answer) in answers.drain(..) {
             match (from, answer) {
-                (_, Answer::Purge(reply, _)) => purges.push(reply),
                 (None, answer) => answer.send(),
                 (Some(mailbox), answer) => {
                     mailbox.put(answer);
@@ -379,30 +375,22 @@ impl Writer {
         }
         rung.iter().for_each(|mailbox| mailbox.ring());
         // Its room is kept for the next round.
-        self.batch.answers = answers;
+        self.answers = answers;
         for id in &moved {
             self.view.waiters.wake(id);
-        }
-        // Last: deleting a bucket takes milliseconds, and nobody else need wait for it.
-        for reply in purges {
-            self.purge(reply);
         }
     }
 
     /// The store has failed, for as long as it is open.
-    pub(super) fn fail(&mut self, error: fjall::Error) {
-        // Refused before anything was written, or anything between nothing and all of it.
-        let kind = match error {
-            fjall::Error::Poisoned => StoreErrorKind::Unavailable,
-            _ => StoreErrorKind::Timeout,
-        };
-        self.view.fail(self.watch.failure(error));
-        self.give_up(kind);
+    fn fail(&mut self, error: io::Error) {
+        self.view.fail(space::failure(&self.folder, error));
+        // Anything between nothing and all of it was written.
+        self.give_up(StoreErrorKind::Timeout);
     }
 
     fn give_up(&mut self, kind: StoreErrorKind) {
-        self.batch.take_changes();
-        self.batch.answers.drain(..).for_each(|(_, answer)| answer.fail(kind));
+        self.batch.take();
+        self.answers.drain(..).for_each(|(_, answer)| answer.fail(kind));
     }
 }
 
