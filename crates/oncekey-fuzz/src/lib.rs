@@ -21,6 +21,7 @@ pub mod config;
 pub mod journal;
 pub mod json;
 pub mod key;
+pub mod log;
 pub mod multipart;
 pub mod mutation;
 pub mod record;
@@ -42,12 +43,13 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "key", check: key::check, words: key::WORDS, longest: 600 },
     Target { name: "json", check: json::check, words: json::WORDS, longest: 2000 },
     Target { name: "multipart", check: multipart::check, words: multipart::WORDS, longest: 2000 },
     Target { name: "record", check: record::check, words: &[], longest: 1500 },
     Target { name: "journal", check: journal::check, words: journal::WORDS, longest: 4000 },
+    Target { name: "log", check: log::check, words: log::WORDS, longest: 4000 },
     Target { name: "config", check: config::check, words: config::WORDS, longest: 3000 },
     Target { name: "request", check: request::check, words: request::WORDS, longest: 4000 },
 ];

@@ -75,6 +75,11 @@ fn x3_any_journal_is_read_to_its_last_intact_batch() {
 }
 
 #[test]
+fn x3_any_log_is_read_to_its_last_whole_frame_and_past_what_is_none() {
+    run("log");
+}
+
+#[test]
 fn a3_any_configuration_prints_itself_or_is_refused_with_a_reason() {
     run("config");
 }
