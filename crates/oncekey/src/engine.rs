@@ -280,7 +280,7 @@ impl Engine {
     }
 
     /// Waits for the record to move on and asks again, until it is no longer in progress or the
-    /// bound is over. A claim that is under way is never dropped half way: see `ask`.
+    /// bound is over. A claim that is dropped half way is taken back: see `ask`.
     async fn wait(
         &self,
         claim: &mut Claim,
@@ -306,8 +306,8 @@ impl Engine {
         }
     }
 
-    /// One claim, made to its end in a task of its own where the caller might be dropped; one
-    /// whose answer is missing is released (C2).
+    /// One claim; one whose answer is missing, be it that the caller was dropped, is taken back in
+    /// a task of its own (C2).
     async fn ask(&self, claim: &mut Claim, arrived: Stamp) -> Result<Claimed, StoreError> {
         claim.age = self.0.clock.now().since(arrived);
         let lease = Lease { id: claim.id, token: claim.token, attempt: 0 };
@@ -400,7 +400,10 @@ impl Engine {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shared = Arc::clone(&self.0);
         // Bounded like all that waits for the store; beyond, the lease's end must do.
-        let Some(room) = shared.unstored.take(0, shared.limits.unstored_bytes) else { return };
+        let Some(room) = shared.unstored.take(0, shared.limits.unstored_bytes) else {
+            tracing::error!(record = %lease.id, "an unanswered claim stands until its lease ends");
+            return;
+        };
         let how = Ending::TakeBack { on_unknown };
         let tries = async move {
             let mut pause = FIRST_PAUSE;
@@ -412,7 +415,7 @@ impl Engine {
                 shared.clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            shared.unstored.give_back(room);
+            drop(room);
         };
         // A stop waits for it: the claim would else stand until its lease ends.
         runtime.spawn(self.0.tasks.track_future(tries));

@@ -145,8 +145,9 @@ pub fn nobody() -> Arc<dyn Observer> {
     Arc::new(Nobody)
 }
 
-/// Tells that an unknown request reached its horizon and goes (U3). Called before the deletion is
-/// written, so that none goes unsaid: a store that fails between says it again.
+/// Tells that an unknown request reached its horizon and goes (U3). A store that keeps records on
+/// disk calls it before the deletion is written, so that none goes unsaid: one that fails between
+/// says it again.
 pub(crate) fn horizon_reached(observer: &dyn Observer, record: &Record, now: Stamp) {
     let since = crate::decide::unknown_since(record).unwrap_or_default();
     tracing::warn!(

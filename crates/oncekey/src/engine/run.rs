@@ -331,7 +331,7 @@ impl EndingRun {
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             };
-            rest.shared.unstored.give_back(room);
+            drop(room);
             ended
         };
         Some(runtime.spawn(self.shared.tasks.track_future(tries)))
@@ -364,10 +364,19 @@ impl Drop for EndingRun {
 
 /// How many bytes of endings wait for the store (O6).
 #[derive(Debug, Default)]
-pub(super) struct Backlog(AtomicUsize);
+pub(super) struct Backlog(Arc<AtomicUsize>);
 
-/// Room taken in the backlog.
-pub(super) struct Room(usize);
+/// Room taken in the backlog, until it is dropped.
+pub(super) struct Room {
+    bytes: usize,
+    backlog: Arc<AtomicUsize>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.backlog.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 impl Backlog {
     pub(super) fn take(&self, bytes: usize, limit: usize) -> Option<Room> {
@@ -378,15 +387,11 @@ impl Backlog {
                 taken.checked_add(bytes).filter(|sum| *sum <= limit)
             })
             .ok()
-            .map(|_| Room(bytes))
+            .map(|_| Room { bytes, backlog: Arc::clone(&self.0) })
     }
 
     /// How many bytes wait.
     pub(super) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn give_back(&self, room: Room) {
-        self.0.fetch_sub(room.0, Ordering::Relaxed);
     }
 }

@@ -62,7 +62,8 @@ pub struct Policy {
     pub timeout: Option<Duration>,
     /// What a request gets while another runs (C4).
     pub wait: Wait,
-    /// What a request gets when nobody knows how the last one ended (U1).
+    /// What a request gets when nobody knows how the last one ended (U1). There is nobody here to
+    /// [ask](OnUnknown::Ask): that holds, too.
     pub on_unknown: OnUnknown,
     /// What the final status says about the run (O1, O2).
     pub endings: Endings,

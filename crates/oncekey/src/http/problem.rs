@@ -164,11 +164,13 @@ impl Code {
                 "Use a new key only if this is a new operation and the first one's end is known."
             }
             Self::UpstreamUnreachable => "Nothing was sent. Send the request again.",
-            Self::Overloaded
-            | Self::StoreUnavailable
-            | Self::StoreFull
-            | Self::RecordUnreadable
-            | Self::Draining => "Nothing ran. Send the request again with the same key.",
+            Self::RecordUnreadable => {
+                "Do not repeat the operation with a new key: it may have happened. Nothing runs \
+                 with this key until its record was looked at."
+            }
+            Self::Overloaded | Self::StoreUnavailable | Self::StoreFull | Self::Draining => {
+                "Nothing ran. Send the request again with the same key."
+            }
         }
     }
 }

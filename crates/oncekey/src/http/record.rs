@@ -391,7 +391,9 @@ impl Copying {
         R::Error: Into<BoxError> + Send,
     {
         for frame in first {
-            self.pass_on(frame).await;
+            if let Err(broken) = self.pass_on(frame).await {
+                return broken;
+            }
         }
         let mut drain = None;
         loop {
@@ -410,15 +412,22 @@ impl Copying {
             match next {
                 None => return Copied::ToItsEnd,
                 Some(Err(error)) => return Copied::Broken(error.into()),
-                Some(Ok(frame)) => self.pass_on(frame).await,
+                Some(Ok(frame)) => {
+                    if let Err(broken) = self.pass_on(frame).await {
+                        return broken;
+                    }
+                }
             }
         }
     }
 
     /// Keeps a frame as far as the limit allows, and passes it on unless it is the end.
-    async fn pass_on(&mut self, frame: Frame<Bytes>) {
+    async fn pass_on(&mut self, frame: Frame<Bytes>) -> Result<(), Copied> {
         if let Some(data) = frame.data_ref() {
             self.passed += data.len() as u64;
+            if self.length.is_some_and(|length| self.passed > length) {
+                return Err(Copied::Broken("the answer is longer than it declared".into()));
+            }
             let limit = largest(&self.case) as u64;
             match &mut self.kept {
                 Some(kept) if self.passed <= limit => kept.extend_from_slice(data),
@@ -427,7 +436,7 @@ impl Copying {
         }
         if !frame.is_data() || self.length.is_some_and(|length| self.passed >= length) {
             self.held.push(frame);
-            return;
+            return Ok(());
         }
         // A client that has left is no reason to stop, and one that does not read for this long
         // counts as one that has left.
@@ -435,6 +444,7 @@ impl Copying {
             let (nobody, _) = mpsc::channel(1);
             self.feed = nobody;
         }
+        Ok(())
     }
 
     async fn decide(&mut self, run: Run) {

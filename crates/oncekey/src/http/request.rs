@@ -15,9 +15,9 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::body::{BoxError, RequestBody};
-use super::policy::{KeyForm, KeyNeed, KeyRules, KeySource, Policy, Query};
+use super::policy::{KeyForm, KeyNeed, KeyRules, KeySource, Mode, Policy, Query};
 use super::problem::{Code, Problem};
-use super::room::Buffer;
+use super::room::{Buffer, Patience};
 use super::scoping::normalised;
 use super::service::Front;
 use crate::clock::Stamp;
@@ -25,7 +25,7 @@ use crate::events::Event;
 use crate::fingerprint::{BodyReader, Fingerprint, json, multipart};
 use crate::key::{InvalidKey, Key, RecordId};
 use crate::record::{Kind, LeaseToken};
-use crate::store::Claim;
+use crate::store::{Claim, OnUnknown};
 
 /// When a client whose body found no room should come again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -93,7 +93,11 @@ where
         token: LeaseToken::random(),
         lease: policy.lease,
         horizon: policy.horizon,
-        on_unknown: policy.on_unknown,
+        // Nobody could be asked here: only an effect's provider knows how its run ended.
+        on_unknown: match policy.on_unknown {
+            OnUnknown::Ask => OnUnknown::Hold,
+            other => other,
+        },
         age: Duration::ZERO,
         memo: Bytes::new(),
     };
@@ -242,7 +246,8 @@ where
     let mut reader = policy.body.reader(content_type);
     let hashed_at_the_end = reader.keeps();
     let declared = declared.and_then(|length| usize::try_from(length).ok());
-    let mut buffer = front.room.buffer(limit, declared);
+    let mut buffer = front.room.buffer(limit, declared, patience(policy));
+    // What was read and is not in the buffer.
     let mut unfit = None;
     let mut body = Box::pin(body);
     let collected = {
@@ -256,17 +261,18 @@ where
                 let Some(frame) = frame else { break };
                 let Ok(frame) = frame else { return Some(Code::RequestIncomplete) };
                 let Ok(data) = frame.into_data() else { continue };
+                // Kept where it outlives this future: its wait for room may be given up.
+                let data = unfit.insert(data);
                 if buffer.len() + data.len() > limit {
-                    unfit = Some(data);
                     return Some(Code::RequestTooLarge);
                 }
-                if buffer.push(&data).await.is_err() {
-                    unfit = Some(data);
+                if buffer.push(data).await.is_err() {
                     return Some(Code::Overloaded);
                 }
                 if !hashed_at_the_end {
-                    reader.chunk(&data);
+                    reader.chunk(data);
                 }
+                unfit = None;
             }
             // A client that gives up can look like one that came to its end.
             let is_whole = declared.is_none_or(|declared| declared == buffer.len());
@@ -284,21 +290,28 @@ where
         }
         Ok(Some(Code::RequestIncomplete)) => (Code::RequestIncomplete, StatusCode::BAD_REQUEST),
         Ok(Some(code)) => (code, code.status()),
-        Err(_) if buffer.is_waiting() => (Code::Overloaded, Code::Overloaded.status()),
+        Err(_) if buffer.has_waited() => (Code::Overloaded, Code::Overloaded.status()),
         Err(_) => (Code::RequestIncomplete, Code::RequestIncomplete.status()),
     };
-    let problem = unread(front, code, status);
-    Err((problem, RequestBody::resumed(read_so_far(buffer, unfit), body)))
+    let problem = unread(front, code).with_status(status);
+    Err((Box::new(problem), RequestBody::resumed(read_so_far(buffer, unfit), body)))
+}
+
+/// Whoever only looks on makes nobody wait (A8).
+fn patience(policy: &Policy) -> Patience {
+    match policy.mode {
+        Mode::Observe => Patience::None,
+        _ => Patience::UntilThereIsRoom,
+    }
 }
 
 /// What is said about a body that was not read to its end.
-fn unread(front: &Front, code: Code, status: StatusCode) -> Box<Problem> {
-    let problem = Problem::new(code).with_status(status);
+fn unread(front: &Front, code: Code) -> Problem {
     if code != Code::Overloaded {
-        return Box::new(problem);
+        return Problem::new(code);
     }
     front.engine.note(Event::Overloaded);
-    Box::new(problem.with_retry_after(AGAIN))
+    Problem::new(code).with_retry_after(AGAIN)
 }
 
 /// What was read of a body that did not come to its end, for a mode that only observes.

@@ -287,3 +287,20 @@ async fn k7_an_upgrade_on_a_keyed_request_is_dropped() {
     assert!(matches!(wish(&front(), &Policy::default(), &mut parts, body).await, Wish::Once(..)));
     assert!(!parts.headers.contains_key(UPGRADE));
 }
+
+#[tokio::test]
+async fn a8_an_observed_body_that_finds_no_room_is_passed_on_whole_and_at_once() {
+    let policy = Policy { mode: Mode::Observe, ..Policy::default() };
+    let front = Front { room: Room::new(16 << 10), ..front() };
+    let mut full = front.room.buffer(8 << 10, Some(8 << 10), Patience::UntilThereIsRoom);
+    full.push(&vec![b'x'; 8 << 10]).await.expect("all of it is free");
+    let (mut parts, body) = with(post("/"), "every byte of it").into_parts();
+    match wish(&front, &policy, &mut parts, Full::from(body)).await {
+        Wish::Refused(problem, body) => {
+            assert_eq!(problem.code(), Code::Overloaded);
+            let bytes = body.collect().await.expect("a body").to_bytes();
+            assert_eq!(bytes, "every byte of it");
+        }
+        _ => panic!("there is room"),
+    }
+}

@@ -237,7 +237,7 @@ fn describes_body(name: &HeaderName) -> bool {
 }
 
 fn put_short(out: &mut BytesMut, bytes: &[u8]) {
-    // Names and origins are far shorter; a longer origin matches nothing later, which is safe.
+    // Names and origins are far shorter. A longer origin is stored as none.
     let length = u16::try_from(bytes.len()).unwrap_or(0);
     out.put_u16_le(length);
     out.put_slice(&bytes[..usize::from(length)]);

@@ -6,9 +6,10 @@
 //!    of large uploads keeps small requests out; a larger one takes from the other.
 //! 3. Room is asked for before more is read. Whoever waits for it does not read, and TCP slows its
 //!    client down.
-//! 4. A body that holds room may wait for more only as one of so many as would all fit at once; any
-//!    other gives way at once. So those that wait are waited for by nobody: what they need is in
-//!    the hands of bodies that go on, or run into their time-outs. One that holds none just waits.
+//! 4. A large body may wait only as one of so many as would all fit at once. So those that wait are
+//!    waited for by nobody: what they need is in the hands of bodies that go on, or run into their
+//!    time-outs. One that holds room and cannot be one of them gives way at once; one that holds
+//!    none waits until it can. A small body takes its room at once, or holds none while it waits.
 //! 5. Each share has one queue: first come, first served.
 //! 6. Room comes back when the last handle to the bytes is dropped, whoever has it and for whatever
 //!    reason it goes.
@@ -51,7 +52,12 @@ impl Room {
 
     /// A buffer for a body of at most `limit` bytes, of which the client may have declared the
     /// length.
-    pub(super) fn buffer(&self, limit: usize, declared: Option<usize>) -> Buffer {
+    pub(super) fn buffer(
+        &self,
+        limit: usize,
+        declared: Option<usize>,
+        patience: Patience,
+    ) -> Buffer {
         let most = declared.map_or(limit, |length| length.min(limit));
         let begins_small = declared.is_none() || most <= SMALL;
         let semaphore = if begins_small { &self.small } else { &self.large };
@@ -63,9 +69,17 @@ impl Room {
             held: None,
             promise: None,
             most,
-            waiting: false,
+            patience,
+            waited: false,
         }
     }
+}
+
+/// Whether a body waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    UntilThereIsRoom,
+    None,
 }
 
 /// There is no room, and waiting for it brought none.
@@ -85,7 +99,8 @@ pub(super) struct Buffer {
     promise: Option<OwnedSemaphorePermit>,
     /// More than this is not expected.
     most: usize,
-    waiting: bool,
+    patience: Patience,
+    waited: bool,
 }
 
 impl Buffer {
@@ -93,9 +108,9 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// Whether it waits for room at this moment, or did when its wait was given up.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.waiting
+    /// Whether it had to wait for room, so that its time went by for that as well.
+    pub(super) fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// Finds room for something more, before it is read.
@@ -153,16 +168,22 @@ impl Buffer {
         if let Ok(taken) = Arc::clone(&self.semaphore).try_acquire_many_owned(count) {
             return Ok(taken);
         }
-        if self.held.is_some() && self.promise.is_none() {
-            let most = u32::try_from(self.most).map_err(|_| Full)?;
-            let promise = Arc::clone(&self.promised).try_acquire_many_owned(most);
-            self.promise = Some(promise.map_err(|_| Full)?);
+        if self.patience == Patience::None {
+            return Err(Full);
         }
-        self.waiting = true;
+        if Arc::ptr_eq(&self.semaphore, &self.large) && self.promise.is_none() {
+            let most = u32::try_from(self.most).map_err(|_| Full)?;
+            let promised = Arc::clone(&self.promised);
+            self.promise = Some(if self.held.is_some() {
+                promised.try_acquire_many_owned(most).map_err(|_| Full)?
+            } else {
+                self.waited = true;
+                promised.acquire_many_owned(most).await.map_err(|_| Full)?
+            });
+        }
+        self.waited = true;
         let turn = Arc::clone(&self.semaphore).acquire_many_owned(count);
-        let taken = turn.await.map_err(|_| Full)?;
-        self.waiting = false;
-        Ok(taken)
+        turn.await.map_err(|_| Full)
     }
 }
 

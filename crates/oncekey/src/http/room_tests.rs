@@ -13,7 +13,7 @@ fn free(room: &Room) -> (usize, usize) {
 }
 
 async fn filled(room: &Room, declared: Option<usize>, length: usize) -> Result<Buffer, Full> {
-    let mut buffer = room.buffer(room.largest(), declared);
+    let mut buffer = room.buffer(room.largest(), declared, Patience::UntilThereIsRoom);
     let mut left = length;
     while left > 0 {
         buffer.expect().await?;
@@ -116,4 +116,29 @@ async fn x6_who_holds_nothing_waits_as_long_as_it_likes_and_in_its_turn() {
     drop(all);
     assert_eq!(waiting.await.unwrap().len(), 16 * KIB);
     assert_eq!(free(&room), (32 * KIB, 32 * KIB));
+}
+
+#[tokio::test]
+async fn x6_a_body_that_holds_nothing_takes_nothing_that_one_with_a_promise_waits_for() {
+    let room = Room::new(136 * KIB);
+    let mut first = filled(&room, Some(65 * KIB), 64 * KIB).await.unwrap();
+    assert_eq!(free(&room).1, 4 * KIB);
+    let mut second = room.buffer(room.largest(), Some(40 * KIB), Patience::UntilThereIsRoom);
+    let mut waiting = pin!(second.expect());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    assert!(!waits(first.push(&vec![b'x'; KIB])), "what is free is enough for the first");
+    drop(first.freeze());
+    assert!(waiting.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a8_a_body_that_is_only_observed_waits_for_nothing() {
+    let room = Room::new(64 * KIB);
+    let full = filled(&room, Some(32 * KIB), 32 * KIB).await.unwrap();
+    let mut observed = room.buffer(room.largest(), Some(20 * KIB), Patience::None);
+    assert_eq!(observed.expect().await, Err(Full));
+    assert!(!observed.has_waited());
+    drop(full);
+    assert_eq!(observed.expect().await, Ok(()));
 }

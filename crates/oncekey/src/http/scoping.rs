@@ -100,7 +100,7 @@ impl Scoping {
     #[must_use]
     pub fn with_credentials(mut self, headers: Vec<HeaderName>, cookies: Vec<String>) -> Self {
         self.credentials.extend(headers);
-        self.cookies = cookies;
+        self.cookies.extend(cookies);
         self
     }
 
@@ -211,17 +211,29 @@ pub fn host_of(parts: &Parts) -> Option<String> {
     if parts.headers.get_all(http::header::HOST).iter().count() > 1 {
         return None;
     }
-    let authority: http::uri::Authority = authority(&parts.uri, &parts.headers).parse().ok()?;
-    Some(authority.host().trim_end_matches('.').to_owned())
+    let text = authority(&parts.uri, &parts.headers);
+    let authority: http::uri::Authority = text.parse().ok()?;
+    Some(authority.host().to_owned())
 }
 
-/// The host that the request is for, in lower case.
+/// The host and port that the request is for, in one spelling: in lower case, without the root's
+/// dot, and without a port that its scheme implies (RFC 9110, 4.2.3).
 fn authority(uri: &Uri, headers: &HeaderMap) -> String {
-    let host = uri
+    let authority = uri
         .authority()
         .map(|authority| authority.as_str())
         .or_else(|| headers.get(http::header::HOST).and_then(|value| value.to_str().ok()));
-    host.unwrap_or_default().to_ascii_lowercase()
+    let text = authority.unwrap_or_default().to_ascii_lowercase();
+    let (host, port) = match text.rsplit_once(':') {
+        // Not a colon inside of an address in brackets.
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
+        _ => (&*text, ""),
+    };
+    let host = host.trim_end_matches('.');
+    match port {
+        "" | "80" | "443" => host.to_owned(),
+        port => format!("{host}:{port}"),
+    }
 }
 
 /// The path in one spelling (S2): unreserved bytes percent-decoded and the hex digits of the rest
@@ -325,7 +337,14 @@ mod tests {
         assert_eq!(operation(&policy, "a.example"), operation(&policy, "b.example"));
         policy.authority = Authority::Counted;
         assert_ne!(operation(&policy, "a.example"), operation(&policy, "b.example"));
-        assert_eq!(operation(&policy, "a.example"), operation(&policy, "A.EXAMPLE"));
+        for spelling in ["A.EXAMPLE", "a.example.", "a.example:80", "a.example.:443"] {
+            assert_eq!(operation(&policy, "a.example"), operation(&policy, spelling), "{spelling}");
+        }
+        for other in ["a.example:8080", "b.a.example", "a.example.org"] {
+            assert_ne!(operation(&policy, "a.example"), operation(&policy, other), "{other}");
+        }
+        assert_eq!(operation(&policy, "[::1]"), operation(&policy, "[::1]:80"));
+        assert_ne!(operation(&policy, "[::1]"), operation(&policy, "[::2]"));
     }
 
     #[test]
@@ -358,6 +377,14 @@ mod tests {
         assert_eq!(cookie("a=1; sid=7; b=2"), cookie("sid=7"));
         assert_ne!(cookie("sid=7"), cookie("sid=8"));
         assert_eq!(cookie("xsid=7"), Principal::anonymous());
+        // More credentials leave those that were named before.
+        let scoping = scoping.with_credentials(Vec::new(), vec!["other".into()]);
+        let cookie = |text: &str| {
+            let request = http::Request::post("/").header("cookie", text);
+            scoping.principal(&parts(request), &secret)
+        };
+        assert_ne!(cookie("sid=7"), cookie("sid=8"));
+        assert_ne!(cookie("other=7"), cookie("other=8"));
         assert!(!format!("{one:?}").contains("Bearer"));
     }
 }

@@ -17,18 +17,31 @@ const DEAD_FOR: Duration = Duration::from_secs(60);
 const MOST: usize = 250_000;
 
 /// The released tokens of the last minute.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DeadTokens {
     set: HashSet<LeaseToken>,
     /// In order of release, to forget the oldest first.
     queue: VecDeque<(Stamp, LeaseToken)>,
+    most: usize,
+}
+
+impl Default for DeadTokens {
+    fn default() -> Self {
+        Self::one_of(1)
+    }
 }
 
 impl DeadTokens {
+    /// One of so many that share the bound.
+    pub(crate) fn one_of(shards: usize) -> Self {
+        let most = MOST / shards.max(1);
+        Self { set: HashSet::new(), queue: VecDeque::new(), most }
+    }
+
     /// Remembers `token` from `now` on, and forgets those whose minute is over.
     pub(crate) fn insert(&mut self, token: LeaseToken, now: Stamp) {
         while let Some((until, old)) = self.queue.front()
-            && (*until <= now || self.queue.len() >= MOST)
+            && (*until <= now || self.queue.len() >= self.most)
         {
             self.set.remove(old);
             self.queue.pop_front();
@@ -47,6 +60,14 @@ impl DeadTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c2_shards_share_the_bound() {
+        let mut dead = DeadTokens::one_of(MOST / 2);
+        let tokens = [LeaseToken::random(), LeaseToken::random(), LeaseToken::random()];
+        tokens.iter().for_each(|token| dead.insert(*token, Stamp::from_micros(1)));
+        assert_eq!(tokens.map(|token| dead.contains(&token)), [false, true, true]);
+    }
 
     #[test]
     fn c2_a_token_stays_dead_for_a_minute_and_is_then_forgotten() {

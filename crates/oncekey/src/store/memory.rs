@@ -262,7 +262,7 @@ impl Shard {
             records: HashMap::new(),
             ends: BTreeSet::new(),
             next_look: NEVER,
-            dead: DeadTokens::default(),
+            dead: DeadTokens::one_of(SHARDS),
         }
     }
 

@@ -42,9 +42,9 @@ impl Look {
             return Self::Moved;
         }
         match found.map(|record| &record.state) {
-            Some(State::InProgress { lease_until }) if *lease_until > now => {
-                Self::Same(lease_until.since(now))
-            }
+            // It ended between the claim that saw it and this look.
+            Some(State::InProgress { lease_until }) if *lease_until <= now => Self::Moved,
+            Some(State::InProgress { lease_until }) => Self::Same(lease_until.since(now)),
             _ => Self::Same(Duration::MAX),
         }
     }
@@ -186,6 +186,42 @@ mod tests {
         };
         waiters.changed(&clock, &ID, LONG, look).await.expect("no trouble");
         assert_eq!(waiters.waiting(), 0);
+    }
+
+    #[test]
+    fn c4_a_lease_that_ended_before_the_look_is_no_reason_to_sleep() {
+        let now = Stamp::from_micros(1_000_000);
+        for (lease_until, look) in [
+            (now.after(Duration::from_secs(1)), Look::Same(Duration::from_secs(1))),
+            (now, Look::Moved),
+            (now.before(Duration::from_millis(1)), Look::Moved),
+        ] {
+            let record = in_progress(lease_until);
+            assert_eq!(Look::at(Some(&record), record.version, now), look);
+        }
+    }
+
+    fn in_progress(lease_until: Stamp) -> Record {
+        Record {
+            id: ID,
+            kind: crate::record::Kind::Request,
+            scope: crate::key::Scope::new("main", "shared", "POST /pay"),
+            key: crate::key::Key::from_text("key").expect("a key"),
+            principal: crate::record::Principal::anonymous(),
+            fingerprint: crate::fingerprint::Fingerprint::from_parts(
+                crate::fingerprint::Recipe::from_number(1),
+                [1; 32],
+            ),
+            token: crate::record::LeaseToken::random(),
+            attempt: 1,
+            version: Version::from_number(7),
+            created: Stamp::from_micros(1),
+            horizon: LONG,
+            memo: bytes::Bytes::new(),
+            reference: None,
+            state: State::InProgress { lease_until },
+            audit: Vec::new(),
+        }
     }
 
     #[tokio::test]

@@ -2,8 +2,9 @@
 //!
 //! 1. A store's time is monotonic, so a wall clock that is set moves no lease and no retention.
 //! 2. A step tells that one of both clocks is, or was, wrong. While they are more than
-//!    [`Skew::TOLERANCE`] apart nothing is deleted: not what is over, and no unknown request. What
-//!    is over still reads as over.
+//!    [`Skew::TOLERANCE`] apart no purge deletes anything: not what is over, and no unknown
+//!    request. What is over still reads as over, and a store that makes room to keep to its bound
+//!    still does.
 //! 3. Each step is logged once, whichever way it goes, and so is their agreement afterwards.
 //!    Opening a store takes the clocks as it finds them: from then on they agree.
 

@@ -490,6 +490,18 @@ async fn u1_u4_an_unknown_outcome_is_held_and_never_becomes_new() {
 }
 
 #[tokio::test]
+async fn u1_where_nobody_can_be_asked_an_unknown_outcome_is_held() {
+    let rig = Rig::new(Policy::default().with(|p| {
+        p.on_unknown = OnUnknown::Ask;
+    }));
+    assert_eq!(rig.send(pay("k", "status=504", "")).await.told(), "unknown");
+    rig.clock.advance(Duration::from_millis(1));
+    let reply = rig.send(pay("k", "status=504", "")).await;
+    assert_eq!((reply.status, reply.code().as_str()), (409, "outcome-unknown"));
+    assert_eq!(rig.app.runs(), 1);
+}
+
+#[tokio::test]
 async fn u1_a_route_may_run_an_unknown_one_again() {
     let rig = Rig::new(Policy::default().with(|p| {
         p.on_unknown = OnUnknown::TakeOver;

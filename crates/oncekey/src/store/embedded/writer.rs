@@ -330,7 +330,11 @@ impl Writer {
         }
         self.mark = mark;
         self.synced.logged(mark)?;
-        self.desk.put(&self.batch, mark, size, || self.view.is_healthy());
+        self.desk.put(&self.batch, mark, size, || {
+            // The applier is watched by itself: as long as it gets on, so does this.
+            self.view.pulse.step();
+            self.view.is_healthy()
+        });
         // Here, so that a step is told while the store is used, not hours later (L4).
         self.wall.agrees(&self.view.clock, &*self.observer);
         self.observer.note(Event::StoreBatch(size.writes));
