@@ -7,14 +7,15 @@
 //! 1. A filter says "not there" only when it is whole: it saw every record that the bucket holds.
 //! 2. The filter of a new bucket is whole from the start. One of a bucket that was there before is
 //!    once a thread of its own has read all keys; until then the engine is asked.
-//! 3. It takes two bytes a record, for up to [`MOST`] records. A fuller bucket has none.
+//! 3. It takes two bytes a record, for up to 33 million records. A fuller bucket has none.
 
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use fastbloom::BloomFilter;
+use fastbloom::AtomicBloomFilter;
 use fjall::Keyspace;
 
 use super::desk::Desk;
@@ -22,9 +23,6 @@ use crate::key::RecordId;
 
 /// Records of the first block; each further one has room for twice as many.
 const FIRST: usize = 1 << 18;
-
-/// The most records that are noted in one filter: 64 MiB.
-const MOST: usize = 1 << 25;
 
 /// Bits for a record, and how many of them it sets: one new key in a thousand is asked for in vain.
 const BITS: usize = 16;
@@ -38,14 +36,17 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Buckets that may wait to be read; one that finds no place asks again.
 const WAITING: usize = 16;
 
-/// Of one bucket.
-#[derive(Debug)]
-pub(super) struct Filter(Mutex<State>);
+/// Blocks of a full filter.
+const BLOCKS: usize = 7;
 
+/// Of one bucket. No lock: the thread that writes it gives way to those that ask it.
 #[derive(Debug)]
-struct State {
-    blocks: Vec<Block>,
-    stage: Stage,
+pub(super) struct Filter {
+    /// A [`Stage`].
+    stage: AtomicU8,
+    /// Records noted so far.
+    count: AtomicUsize,
+    blocks: [OnceLock<AtomicBloomFilter>; BLOCKS],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,78 +60,69 @@ enum Stage {
     Off,
 }
 
-#[derive(Debug)]
-struct Block {
-    bits: BloomFilter,
-    /// Records that still have room.
-    left: usize,
-}
-
 impl Filter {
+    fn new(stage: Stage) -> Arc<Self> {
+        let blocks = Default::default();
+        Arc::new(Self { stage: AtomicU8::new(stage as u8), count: AtomicUsize::new(0), blocks })
+    }
+
     /// Of a bucket that is empty.
     pub(super) fn whole() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { blocks: Vec::new(), stage: Stage::Whole })))
+        Self::new(Stage::Whole)
     }
 
     /// Of a bucket that holds anything.
     pub(super) fn idle() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { blocks: Vec::new(), stage: Stage::Idle })))
+        Self::new(Stage::Idle)
+    }
+
+    fn is_at(&self, stage: Stage) -> bool {
+        self.stage.load(Ordering::Acquire) == stage as u8
+    }
+
+    /// Goes from one stage to the next, if it is there.
+    fn goes(&self, from: Stage, to: Stage) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the bucket holds no record with this id.
     pub(super) fn says_absent(&self, id: &RecordId) -> bool {
-        let state = self.lock();
         let hash = hash(id);
-        state.stage == Stage::Whole
-            && !state.blocks.iter().any(|block| block.bits.contains_hash(hash))
+        self.is_at(Stage::Whole)
+            && !self.blocks.iter().filter_map(OnceLock::get).any(|bits| bits.contains_hash(hash))
     }
 
     /// Before a record can be in the bucket.
     pub(super) fn insert(&self, id: &RecordId) {
-        self.lock().insert(hash(id));
+        self.insert_hash(hash(id));
+    }
+
+    fn insert_hash(&self, hash: u64) {
+        if !self.is_at(Stage::Loading) && !self.is_at(Stage::Whole) {
+            return;
+        }
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        // Each block has room for twice as many as the one before it.
+        let at = (number / FIRST + 1).ilog2() as usize;
+        let Some(block) = self.blocks.get(at) else {
+            self.stage.store(Stage::Off as u8, Ordering::Release);
+            return;
+        };
+        // Ids are digests: their bits need no seed to be spread.
+        let make =
+            || AtomicBloomFilter::with_num_bits((FIRST << at) * BITS).seed(&0).hashes(HASHES);
+        block.get_or_init(make).insert_hash(hash);
     }
 
     /// Before the first record is written: whether the bucket must be read.
     pub(super) fn begins(&self) -> bool {
-        let mut state = self.lock();
-        let is_idle = state.stage == Stage::Idle;
-        if is_idle {
-            state.stage = Stage::Loading;
-        }
-        is_idle
+        self.goes(Stage::Idle, Stage::Loading)
     }
 
-    /// It could not be read; it may be tried again.
+    /// It could not be read; it may be tried again. What it has noted does no harm then.
     fn give_up(&self) {
-        *self.lock() = State { blocks: Vec::new(), stage: Stage::Idle };
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // One bit more or less set by whoever panicked says nothing that is not true.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn insert(&mut self, hash: u64) {
-        if !matches!(self.stage, Stage::Loading | Stage::Whole) {
-            return;
-        }
-        let full = self.blocks.last().is_none_or(|block| block.left == 0);
-        if full {
-            let records = FIRST << self.blocks.len();
-            if records > MOST / 2 {
-                *self = Self { blocks: Vec::new(), stage: Stage::Off };
-                return;
-            }
-            // Ids are digests: their bits need no seed to be spread.
-            let bits = BloomFilter::with_num_bits(records * BITS).seed(&0).hashes(HASHES);
-            self.blocks.push(Block { bits, left: records });
-        }
-        if let Some(block) = self.blocks.last_mut() {
-            block.bits.insert_hash(hash);
-            block.left -= 1;
-        }
+        self.goes(Stage::Loading, Stage::Idle);
     }
 }
 
@@ -186,16 +178,14 @@ fn read(keyspace: &Keyspace, filter: &Filter, desk: &Desk) -> Option<()> {
                 hashes.push(hash(&RecordId::from_bytes(id)));
             }
         }
-        let mut state = filter.lock();
-        if state.stage != Stage::Loading {
-            return Some(());
-        }
         if hashes.is_empty() {
-            state.stage = Stage::Whole;
+            filter.goes(Stage::Loading, Stage::Whole);
             return Some(());
         }
-        hashes.drain(..).for_each(|hash| state.insert(hash));
-        drop(state);
+        hashes.drain(..).for_each(|hash| filter.insert_hash(hash));
+        if !filter.is_at(Stage::Loading) {
+            return Some(());
+        }
         if desk.is_over() {
             return None;
         }

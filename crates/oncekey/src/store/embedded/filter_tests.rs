@@ -63,14 +63,11 @@ fn c1_a_filter_whose_bucket_could_not_be_read_says_nothing_and_tries_again() {
 
 #[test]
 fn c1_a_filter_that_is_full_says_nothing() {
-    let mut state = State { blocks: Vec::new(), stage: Stage::Whole };
-    for size in 0..7 {
-        let bits = BloomFilter::with_num_bits(64).hashes(1);
-        state.blocks.push(Block { bits, left: 0 });
-        assert!(FIRST << size <= MOST / 2);
-    }
-    state.insert(1);
-    assert_eq!((state.stage, state.blocks.len()), (Stage::Off, 0));
-    let filter = Filter(Mutex::new(state));
-    assert!(!filter.says_absent(&id(1)));
+    let filter = Filter::whole();
+    let room = FIRST * ((1 << BLOCKS) - 1);
+    filter.count.store(room - 1, Ordering::Relaxed);
+    filter.insert(&id(1));
+    assert!(filter.says_absent(&id(2)) && !filter.says_absent(&id(1)));
+    filter.insert(&id(2));
+    assert!(filter.is_at(Stage::Off) && !filter.says_absent(&id(3)));
 }

@@ -87,9 +87,10 @@ impl Slot {
     /// Makes it ready to be written from its start: nothing in it is needed.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.end = START;
-        if self.room > self.size {
-            // It had to grow; the disk is better used.
+        if self.room > 2 * self.size {
+            // It had to grow; the disk is better used. Synced here, or the next batch would be.
             self.file.set_len(self.size)?;
+            self.file.sync_all()?;
             self.room = self.size;
         }
         Ok(())
