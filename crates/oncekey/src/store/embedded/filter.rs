@@ -7,7 +7,7 @@
 //! 1. A filter says "not there" only when it is whole: it saw every record that the bucket holds.
 //! 2. The filter of a new bucket is whole from the start. One of a bucket that was there before is
 //!    once a thread of its own has read all keys; until then the engine is asked.
-//! 3. It takes two bytes a record, for up to 33 million records. A fuller bucket has none.
+//! 3. It takes three bytes a record, for up to 33 million records. A fuller bucket has none.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -24,9 +24,11 @@ use crate::key::RecordId;
 /// Records of the first block; each further one has room for twice as many.
 const FIRST: usize = 1 << 18;
 
-/// Bits for a record, and how many of them it sets: one new key in a thousand is asked for in vain.
-const BITS: usize = 16;
-const HASHES: u32 = 6;
+/// Bits for a record, and how many of them it sets. One new key in fifty thousand is asked for in
+/// vain: with sixteen bits it is one in a thousand, and at thousands a second some always meet a
+/// table that is being noted.
+const BITS: usize = 24;
+const HASHES: u32 = 10;
 
 /// Keys that are read at a time, and the pause after them: others have the disk and the processor
 /// first.
