@@ -30,8 +30,14 @@ pub(super) use self::read::{Slots, replay, scan};
 /// The log's folder in that of the store.
 pub(super) const NAME: &str = "log";
 
-/// How large slots are made, the first first: a small store has a small log.
-const SIZES: [u64; 8] = [1 << 20, 1 << 20, 2 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20];
+/// How many slots there are at most, together 56 MiB: some seconds of the heaviest load, for as
+/// long as the storage engine may stand still before the log has to grow.
+const SLOTS: usize = 16;
+
+/// How large a slot is made: a small store has a small log.
+fn size(slot: usize) -> u64 {
+    1 << (slot + 19).clamp(20, 22)
+}
 
 /// Zeros are written in pieces of so many bytes.
 const PIECE: usize = 1 << 18;
@@ -128,7 +134,7 @@ impl Files {
         folder_at(&folder)?;
         let mut files = Self { folder, bytes: 0, count: 0 };
         let mut slots = Vec::new();
-        for name in 0..SIZES.len() {
+        for name in 0..SLOTS {
             if !files.folder.join(name.to_string()).exists() && name >= 2 {
                 break;
             }
@@ -142,7 +148,7 @@ impl Files {
 
     /// Another slot; `None` where there are as many as there may be.
     pub(super) fn grow(&mut self) -> io::Result<Option<Slot>> {
-        if self.count == SIZES.len() {
+        if self.count == SLOTS {
             return Ok(None);
         }
         let slot = self.add(Slot::make)?;
@@ -151,7 +157,7 @@ impl Files {
     }
 
     fn add(&mut self, make: impl FnOnce(&Path, u64) -> io::Result<Slot>) -> io::Result<Slot> {
-        let slot = make(&self.folder.join(self.count.to_string()), SIZES[self.count])?;
+        let slot = make(&self.folder.join(self.count.to_string()), size(self.count))?;
         self.count += 1;
         self.bytes += slot.room;
         Ok(slot)

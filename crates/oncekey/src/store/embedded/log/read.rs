@@ -58,7 +58,7 @@ fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let entry = entry?;
         let number = entry.file_name().to_str().and_then(|name| name.parse::<usize>().ok());
-        if let Some(number) = number.filter(|number| *number < super::SIZES.len()) {
+        if let Some(number) = number.filter(|number| *number < super::SLOTS) {
             found.push((number, entry.path()));
         }
     }
