@@ -18,7 +18,6 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const WORDS: &[&str] =
     &["|next|", "FJL\u{3}", "\u{1}", "\u{2}", "\u{3}", "\u{4}", "mark", "\0\0\0"];
 
-const NEXT: &[u8] = b"|next|";
 /// More than the journals of an input.
 const MOST: usize = 3;
 
@@ -27,7 +26,7 @@ const MOST: usize = 3;
 /// # Panics
 /// Where a promise is broken, and where there is no temporary folder.
 pub fn check(input: &[u8]) {
-    let journals = split(input);
+    let journals = crate::parts(input, MOST);
     let folder = Folder::holding(&journals);
     let seen = folder.scan();
     assert_eq!(seen.journals.len(), journals.len());
@@ -36,19 +35,6 @@ pub fn check(input: &[u8]) {
         assert_eq!(fs::read(folder.journal(number)).ok().as_deref(), Some(*bytes), "changed");
         one(bytes, &seen.journals[number]);
     }
-}
-
-fn split(input: &[u8]) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    let mut rest = input;
-    while parts.len() + 1 < MOST
-        && let Some(at) = rest.windows(NEXT.len()).position(|window| window == NEXT)
-    {
-        parts.push(&rest[..at]);
-        rest = &rest[at + NEXT.len()..];
-    }
-    parts.push(rest);
-    parts
 }
 
 fn one(bytes: &[u8], seen: &Journal) {

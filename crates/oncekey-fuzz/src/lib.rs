@@ -53,3 +53,18 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "config", check: config::check, words: config::WORDS, longest: 3000 },
     Target { name: "request", check: request::check, words: request::WORDS, longest: 4000 },
 ];
+
+/// What lies between `|next|`s, `most` parts at most.
+fn parts(input: &[u8], most: usize) -> Vec<&[u8]> {
+    const NEXT: &[u8] = b"|next|";
+    let mut parts = Vec::new();
+    let mut rest = input;
+    while parts.len() + 1 < most
+        && let Some(at) = rest.windows(NEXT.len()).position(|window| window == NEXT)
+    {
+        parts.push(&rest[..at]);
+        rest = &rest[at + NEXT.len()..];
+    }
+    parts.push(rest);
+    parts
+}

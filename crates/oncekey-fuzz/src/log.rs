@@ -17,7 +17,6 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// What the parser knows.
 pub const WORDS: &[&str] = &["|next|", "|raw|", "OKLF", "\0\0\0\0", "\u{1}", "\u{2}"];
 
-const NEXT: &[u8] = b"|next|";
 const RAW: &[u8] = b"|raw|";
 /// More than the parts of an input.
 const MOST: usize = 16;
@@ -31,7 +30,7 @@ const SEED: u64 = 0x6f6e_6365_6b65_7921;
 pub fn check(input: &[u8]) {
     let mut slot = head();
     let mut frames = Vec::new();
-    for part in split(input) {
+    for part in crate::parts(input, MOST) {
         match part.strip_prefix(RAW) {
             Some(raw) => slot.extend_from_slice(raw),
             None => {
@@ -57,19 +56,6 @@ pub fn check(input: &[u8]) {
     let (at, length) = frames[random % frames.len()];
     slot[at + (random >> 8) % length] ^= 0x10;
     assert_eq!(read(&slot).batches, frames.len() as u64 - 1, "a changed byte is not seen");
-}
-
-fn split(input: &[u8]) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    let mut rest = input;
-    while parts.len() + 1 < MOST
-        && let Some(at) = rest.windows(NEXT.len()).position(|window| window == NEXT)
-    {
-        parts.push(&rest[..at]);
-        rest = &rest[at + NEXT.len()..];
-    }
-    parts.push(rest);
-    parts
 }
 
 fn head() -> Vec<u8> {

@@ -134,7 +134,7 @@ pub struct Options {
     pub max_live: usize,
     /// Bytes that the folder may take, about; above them new claims are refused as full (X5).
     /// `None`: no bound but the disk. A journal counts with its whole length, 64 MiB, from the
-    /// start.
+    /// start; the log counts, too.
     pub max_bytes: Option<u64>,
     /// Free bytes of the disk to keep for running work: below them new claims are refused as full,
     /// below a quarter of them large outcomes too (X5). `None`: 256 MiB, or 5 % of a disk of which

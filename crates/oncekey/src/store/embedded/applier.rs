@@ -1,7 +1,7 @@
 //! The thread that brings what is in the log into the tables.
 //!
 //! 1. It alone writes to the storage engine while a store is open, so nobody who waits for an
-//!    answer waits for the engine's locks, its merges or its pauses.
+//!    answer waits for what the engine writes.
 //! 2. A batch of the engine has a number of its own, without a gap, and is not synced. Before a
 //!    slot of the log is written again, everything in it is applied and synced, and `synced` says
 //!    so, synced.

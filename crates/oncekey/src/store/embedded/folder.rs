@@ -133,6 +133,15 @@ pub(super) fn make(path: &Path) -> Result<(), OpenError> {
     builder.create(path).map_err(|error| OpenError::io(path, error))
 }
 
+/// What is in the folder at `path`; nothing, where there is none.
+pub(super) fn entries(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes the names in the folder at `path` outlive a loss of power.
 pub(super) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()

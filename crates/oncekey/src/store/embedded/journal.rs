@@ -16,12 +16,13 @@
 //! 4. Each batch of the store carries one [`Mark`] in every keyspace it touches; a batch that does
 //!    not was written by somebody else.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::folder;
 use super::layout::{MARK, Mark};
 
 /// What is read at once.
@@ -95,14 +96,8 @@ impl Contents {
 
 /// The journals in `folder`, oldest first; none if there is no such folder.
 pub(super) fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
+    for entry in folder::entries(folder)? {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_suffix(".jnl")?.parse().ok());
         if let Some(number) = number {

@@ -61,13 +61,12 @@ impl Slot {
     /// The slot at `path`, to be written from its start; made anew if it is none.
     fn open(path: &Path, size: u64) -> io::Result<Self> {
         let mut head = [0; frame::FIRST];
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        if let Ok(file) = &file
+        if let Ok(file) = OpenOptions::new().read(true).write(true).open(path)
             && file.read_exact_at(&mut head, 0).is_ok()
             && let Some(seed) = frame::seed(&head)
         {
             let room = file.metadata()?.len();
-            let mut slot = Self { file: file.try_clone()?, seed, size, room, end: START };
+            let mut slot = Self { file, seed, size, room, end: START };
             slot.clear()?;
             return Ok(slot);
         }

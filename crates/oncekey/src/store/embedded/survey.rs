@@ -21,7 +21,7 @@ use super::Options;
 use super::check::{self, Engine, Judged};
 use super::copy;
 use super::error::{Damage, Flaw, OpenError};
-use super::folder::Quiet;
+use super::folder::{self, Quiet};
 use super::journal;
 use super::open::{self, Found};
 use super::progress::{Meter, Step, Told};
@@ -178,7 +178,7 @@ impl StandIn {
             let target = target.join(entry.file_name());
             copy_files(&entry.path(), &target)?;
             fs::create_dir(target.join("tables"))?;
-            for table in folder(&entry.path().join("tables"))? {
+            for table in folder::entries(&entry.path().join("tables"))? {
                 symlink(table.path(), target.join("tables").join(table.file_name()))?;
             }
         }
@@ -219,13 +219,4 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     let mut nobody = |_| {};
     copy::copy(from, to, &mut Meter::new(&mut nobody, Step::Copy, 1)).map(drop)
-}
-
-/// What is in a folder; nothing, where there is none.
-fn folder(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
-    match fs::read_dir(path) {
-        Ok(entries) => entries.collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
 }

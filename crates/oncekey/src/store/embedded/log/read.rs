@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::check::Journal;
 use super::super::error::{Damage, Fault, Missing};
+use super::super::folder;
 use super::super::layout::Mark;
 use super::super::synced::{Gap, Table};
 use super::frame::{self, Changed};
@@ -49,14 +50,8 @@ pub(in super::super) fn scan(path: &Path) -> io::Result<Slots> {
 }
 
 fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
+    for entry in folder::entries(folder)? {
         let number = entry.file_name().to_str().and_then(|name| name.parse::<usize>().ok());
         if let Some(number) = number.filter(|number| *number < super::SLOTS) {
             found.push((number, entry.path()));
@@ -100,17 +95,16 @@ impl Slots {
     /// What is missing of what `known` says, but for what a person has accepted.
     pub(in super::super) fn lacks(&self, known: &Table) -> Vec<Damage> {
         let mut damages = Vec::new();
-        let mut before = (known.applied, None);
-        for place in self.after(known.applied) {
-            let number = place.mark.logged;
-            let gap = Gap { first: before.0 + 1, last: number - 1 };
-            if number > gap.first && !known.skips.contains(&gap) {
-                damages.push(self.missing(before, number - 1, Fault::Broken));
+        for (before, gap) in self.holes(known.applied) {
+            if !known.skips.contains(&gap) {
+                damages.push(self.missing(before, gap, Fault::Broken));
             }
-            before = (number, Some(*place));
         }
-        if before.0 < known.highest.logged {
-            damages.push(self.missing(before, known.highest.logged, Fault::Short));
+        let last = self.after(known.applied).last();
+        let first = last.map_or(known.applied, |place| place.mark.logged) + 1;
+        if first <= known.highest.logged {
+            let gap = Gap { first, last: known.highest.logged };
+            damages.push(self.missing(last, gap, Fault::Short));
         }
         damages
     }
@@ -142,23 +136,27 @@ impl Slots {
 
     /// What is missing between the frames after batch `applied`.
     pub(in super::super) fn gaps(&self, applied: u64) -> Vec<Gap> {
-        let mut before = applied;
-        let mut gaps = Vec::new();
-        for place in self.after(applied) {
-            let number = place.mark.logged;
-            if number > before + 1 {
-                gaps.push(Gap { first: before + 1, last: number - 1 });
-            }
-            before = number;
-        }
-        gaps
+        self.holes(applied).into_iter().map(|(_, gap)| gap).collect()
     }
 
-    /// Everything after `before` up to `last` is missing.
-    fn missing(&self, before: (u64, Option<Place>), last: u64, fault: Fault) -> Damage {
-        let (number, place) = before;
-        let missing = Missing { first: Some(number + 1), last: Some(last) };
-        match place {
+    /// The same, each with the frame before it, if there is one.
+    fn holes(&self, applied: u64) -> Vec<(Option<&Place>, Gap)> {
+        let (mut before, mut next) = (None, applied + 1);
+        let mut holes = Vec::new();
+        for place in self.after(applied) {
+            let number = place.mark.logged;
+            if number > next {
+                holes.push((before, Gap { first: next, last: number - 1 }));
+            }
+            (before, next) = (Some(place), number + 1);
+        }
+        holes
+    }
+
+    /// These batches are missing behind `before`.
+    fn missing(&self, before: Option<&Place>, gap: Gap, fault: Fault) -> Damage {
+        let missing = Missing { first: Some(gap.first), last: Some(gap.last) };
+        match before {
             Some(place) => {
                 let file = self.paths[place.slot].0.clone();
                 let offset = (place.offset + place.length) as u64;
